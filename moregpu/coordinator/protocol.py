@@ -1,0 +1,169 @@
+"""What the coordinator's HTTP routes may ask of its engine room, and what the engine room needs of its shell."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Literal, Protocol, TypeVar
+
+import msgspec
+
+from moregpu.coordinator.store.protocol import JobRow, Store
+from moregpu.jobs import Tensor
+from moregpu.wire.api import Event, JobView, PlanView, Role, WorkerChange, WorkerView
+from moregpu.workloads import JobSpec
+
+T = TypeVar("T")
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks: a client token. (Workers authenticate inside their session and by its blob token.)"""
+
+    id: str
+    role: Role
+    label: str = ""
+
+
+class Clock(Protocol):
+    """The one clock. Leases and timeouts use `monotonic`, records use `wall`."""
+
+    def monotonic(self) -> float:
+        """Seconds that never jump."""
+        ...
+
+    def wall(self) -> float:
+        """UTC epoch seconds."""
+        ...
+
+
+class Offload(Protocol):
+    """Runs blocking or heavy work off the event loop (inline in the simulation)."""
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Run `work` on a thread of the checking pool."""
+        ...
+
+
+class WorkerSocket(Protocol):
+    """One WebSocket of a worker, as the hub needs it: whole binary messages."""
+
+    async def receive(self) -> bytes | None:
+        """The next message; None when the other end closed."""
+        ...
+
+    async def send(self, data: bytes) -> None:
+        """Write one message; raises `ConnectionError` when the socket is gone."""
+        ...
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        """Close it."""
+        ...
+
+    peer: str  # address for rate limits and logs; "" when it is not the real one
+
+
+class BlobRight(msgspec.Struct, frozen=True, kw_only=True):
+    """What a blob token or client token may do with one digest."""
+
+    read: bool = False
+    write_bytes: int = 0  # largest sealed length it may upload
+
+
+class OpenTensor(Protocol):
+    """A stored tensor opened by its owner's key, read in windows."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    size_bytes: int
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Plain bytes [start, stop): blocking; run it off the loop."""
+        ...
+
+
+class EventFeed(Protocol):
+    """The one stream of events."""
+
+    def publish(self, event: Event) -> None:
+        """Send a live event (no sequence) to all subscribers; slow ones lose live events, never durable ones."""
+        ...
+
+    def subscribe(self, who: Principal, after: int | None) -> AsyncIterator[Event]:
+        """A `snapshot` event with the sequence first (or a resume after `after`, or `resync`), then deltas."""
+        ...
+
+
+class Desk(Protocol):
+    """The engine room, as `api/` sees it. Ownership is checked here: what is not yours raises `NotFound`."""
+
+    store: Store
+    events: EventFeed
+    pool_id: bytes
+    pool_name: str
+
+    async def submit(self, who: Principal, spec: JobSpec, idempotency_key: str, wait_s: float) -> JobRow:
+        """Validate, plan, keep. Returns once durable; with `wait_s`, when the job ended or the time is up."""
+        ...
+
+    async def plan(self, who: Principal, spec: JobSpec) -> PlanView:
+        """The same without running."""
+        ...
+
+    async def wait(self, job: str, timeout_s: float) -> JobRow:
+        """Wait for a job's end."""
+        ...
+
+    async def job(self, who: Principal, id_or_prefix: str) -> JobRow:
+        """One job of theirs (an admin's are all); viewers see any, without inputs and outputs."""
+        ...
+
+    async def view(self, who: Principal, job: JobRow, *, detail: bool = False) -> JobView:
+        """A job for showing; `detail` adds tasks and attempts; `result` is there for its owner only."""
+        ...
+
+    async def cancel(self, who: Principal, id_or_prefix: str) -> JobRow:
+        """End it."""
+        ...
+
+    async def retry(self, who: Principal, id_or_prefix: str) -> JobRow:
+        """Submit the same spec again, as a new job."""
+        ...
+
+    def open_tensor(self, tensor: Tensor) -> OpenTensor:
+        """Open a stored tensor (inline or blob) for rendering."""
+        ...
+
+    async def workers(self) -> list[WorkerView]:
+        """All workers."""
+        ...
+
+    async def find_worker(self, id_or_prefix: str) -> WorkerView:
+        """One, by id, unique prefix or unique name."""
+        ...
+
+    async def change_worker(self, who: Principal, id: str, change: WorkerChange) -> WorkerView:
+        """Pause, resume, drain, approve, rename, limit."""
+        ...
+
+    async def revoke_worker(self, who: Principal, id: str) -> None:
+        """End its session, refuse it from now on, run its tasks again."""
+        ...
+
+    async def blob_right(self, bearer: str, digest: str) -> tuple[str, BlobRight] | None:
+        """(principal id, right) of a *worker's* blob token; None when it is none."""
+        ...
+
+    async def serve_worker(self, socket: WorkerSocket) -> None:
+        """Run one worker's connection to its end."""
+        ...
+
+    async def start(self) -> None:
+        """Recover what a crash left (leases, jobs to combine) and start the timers."""
+        ...
+
+    async def stop(self) -> None:
+        """End sessions, drain, let go."""
+        ...
+
+
+Severity = Literal["debug", "info", "warning", "error"]
+Facts = dict[str, Any]

@@ -1,0 +1,506 @@
+"""What a store promises. One contract suite (`tests/coordinator/store`) runs over every implementation.
+
+Every call is one transaction. A call that returns something to be told to the outside ("accepted", "here is your job")
+returns after its commit; `lease` alone may return before, since an assignment that a crash cut off is fenced later.
+The store never decides: `choose` (the scheduler) and `transitions` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from moregpu.jobs import AttemptState, Evidence, JobState, TaskState, Tensor
+from moregpu.wire.api import Event, Problem, ResultManifest, Role
+from moregpu.wire.messages import Device, LeaseRef, Limits, TaskError
+from moregpu.workloads import JobSpec
+from moregpu.workloads.protocol import Plan, TaskSpec, WorkerProfile
+
+
+class _Row(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept. Changed by `msgspec.structs.replace`, never in place."""
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------------
+
+
+class JobRow(_Row, frozen=True, kw_only=True):
+    """A job. Times are UTC epoch seconds."""
+
+    id: str
+    submitter: str  # the token's id
+    kind: str
+    spec: JobSpec
+    plan: Plan
+    digest_key: bytes
+    state: JobState
+    created_at: float
+    started_at: float | None = None
+    ended_at: float | None = None
+    cursor: int = 0  # grains handed out so far: the next task is cut from here
+    grains_done: int = 0
+    tasks_total: int = 0
+    tasks_done: int = 0
+    evidence: dict[str, int] = {}
+    idempotency_key: str = ""
+    result: ResultManifest | None = None
+    error: Problem | None = None
+    checking_s: float = 0.0
+    combining_s: float = 0.0
+    purged: bool = False  # outputs and keys are gone; record and evidence stay
+
+
+class AttemptRow(_Row, frozen=True, kw_only=True):
+    """One lease of a task."""
+
+    number: int
+    worker: str
+    token: bytes
+    state: AttemptState
+    leased_at: float
+    ended_at: float | None = None
+    seconds: float | None = None  # measured here: started → result
+    error: str = ""
+
+
+class TaskRow(_Row, frozen=True, kw_only=True):
+    """A task. The lease lives on this row: `worker`, `token`, `expires`."""
+
+    id: str
+    job: str
+    number: int
+    state: TaskState
+    spec: TaskSpec
+    attempts: tuple[AttemptRow, ...] = ()
+    failures: int = 0
+    losses: int = 0
+    failed_on: tuple[str, ...] = ()  # workers that failed it: not offered to them again while others fit
+    worker: str | None = None
+    token: bytes = b""
+    expires: float = 0.0  # monotonic seconds of the store's clock; after a restart every lease is extended in full
+    outputs: dict[str, Tensor] = {}
+    evidence: Evidence | None = None
+
+
+class WorkerRow(_Row, frozen=True, kw_only=True):
+    """A worker that was enrolled."""
+
+    id: str
+    wi_pub: bytes
+    ws_pub: bytes
+    ws_number: int
+    name: str
+    owner: str
+    groups: tuple[str, ...] = ()
+    kinds_allowed: tuple[str, ...] = ()  # by its invite; empty = all
+    approved: bool = True
+    revoked: bool = False
+    paused: bool = False
+    draining: bool = False
+    limits: Limits = Limits()  # what the admin asks
+    invite: str = ""
+    enrolled_at: float = 0.0
+    seen_at: float = 0.0
+    speeds: dict[str, float] = {}
+    devices: tuple[Device, ...] = ()
+    system: str = ""
+    version: str = ""
+    tasks_done: int = 0
+    tasks_failed: int = 0
+    busy_s: float = 0.0
+
+
+class InviteRow(_Row, frozen=True, kw_only=True):
+    """An invite. The secret itself is never kept."""
+
+    id: str
+    secret_hash: bytes  # BLAKE2b-256
+    owner: str
+    groups: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    expires_at: float = 0.0
+    uses_left: int = 1
+    auto_approve: bool = True
+    created_at: float = 0.0
+    created_by: str = ""
+    used_by: tuple[str, ...] = ()  # worker ids; the same worker presenting it again is let in
+
+
+class TokenRow(_Row, frozen=True, kw_only=True):
+    """A client token, looked up by id, compared by hash in constant time."""
+
+    id: str
+    hash: bytes  # BLAKE2b-256 of the whole token
+    role: Role
+    label: str = ""
+    created_at: float = 0.0
+    expires_at: float | None = None
+    used_at: float | None = None
+    revoked: bool = False
+
+
+class BlobRow(_Row, frozen=True, kw_only=True):
+    """A sealed blob on disk."""
+
+    digest: str
+    sealed_bytes: int
+    principal: str  # token id, or worker id
+    created_at: float = 0.0
+
+
+class LedgerRow(_Row, frozen=True, kw_only=True):
+    """One accepted (or refused and noted) result. `hash` = BLAKE3 over the previous hash and this row's content."""
+
+    writer: str
+    row: int
+    hash: bytes
+    previous: bytes
+    batch: int  # the batch's number
+    index: int
+    job: str
+    task: str
+    attempt: int
+    worker: str
+    statement: bytes
+
+
+class LedgerBatch(_Row, frozen=True, kw_only=True):
+    """The signature over a list of statement digests, kept once."""
+
+    writer: str
+    number: int
+    worker: str
+    digests: tuple[bytes, ...]
+    signature: bytes
+
+
+# ---- what goes in and out --------------------------------------------------------------------------------------------
+
+
+class Candidate(_Row, frozen=True, kw_only=True):
+    """A job with work to hand out: tasks that came back, and grains that were never cut."""
+
+    job: JobRow
+    waiting: tuple[TaskRow, ...]
+
+    @property
+    def uncut(self) -> int:
+        """Grains left to cut."""
+        return self.job.plan.grains - self.job.cursor
+
+
+class Candidates(Protocol):
+    """Ready work by submitter, highest priority and oldest first; jobs whose `after` is not done are left out."""
+
+    def submitters(self) -> Sequence[str]:
+        """Those with ready work."""
+        ...
+
+    def of(self, submitter: str) -> Iterator[Candidate]:
+        """Their jobs, best first, lazily."""
+        ...
+
+
+class FleetWorker(_Row, frozen=True, kw_only=True):
+    """A connected worker, as placement sees it."""
+
+    id: str
+    owner: str
+    groups: tuple[str, ...]
+    kinds: tuple[str, ...]
+    devices: tuple[Device, ...]
+    profile: WorkerProfile
+    hot: frozenset[str] = frozenset()
+    total_speed: dict[str, float] = {}  # of all workers, by speed key, duty included: the share rule needs it
+    peers: int = 1  # connected workers that take work
+    proven: bool = True
+
+
+class Choice(_Row, frozen=True, kw_only=True):
+    """What the scheduler picked: a waiting task again, or a fresh cut from a job's cursor."""
+
+    job: str
+    task: str | None = None
+    cut: TaskSpec | None = None
+    device: str = ""
+
+
+class Choose(Protocol):
+    """The pure scheduler."""
+
+    def __call__(self, candidates: Candidates, worker: FleetWorker, slots: int, now: float) -> list[Choice]:
+        """Pick at most `slots` tasks for `worker`."""
+        ...
+
+
+class Lease(_Row, frozen=True, kw_only=True):
+    """What was leased."""
+
+    job: JobRow
+    task: TaskRow
+    attempt: int
+    token: bytes
+    device: str = ""
+
+    @property
+    def ref(self) -> LeaseRef:
+        """The lease's exact name."""
+        return LeaseRef(task=self.task.id, attempt=self.attempt, token=self.token)
+
+
+class Accepted(_Row, frozen=True, kw_only=True):
+    """A checked output, to be accepted. `statement` at `index` of the batch."""
+
+    ref: LeaseRef
+    outputs: dict[str, Tensor]
+    evidence: Evidence
+    statement: bytes
+    index: int
+    seconds: float
+    checking_s: float = 0.0
+
+
+class Failed(_Row, frozen=True, kw_only=True):
+    """A failed or wrong attempt."""
+
+    ref: LeaseRef
+    error: TaskError
+    proven_wrong: bool = False
+    seconds: float = 0.0
+    final: bool = False  # the submitter's own fault: no further attempt
+
+
+class Completed(_Row, frozen=True, kw_only=True):
+    """What became of a completion. `fenced`: not this lease any more; the worker may drop it."""
+
+    ref: LeaseRef
+    verdict: str  # accepted | rejected | fenced
+    detail: str = ""
+    ledger: tuple[str, int, bytes] | None = None
+    job: str = ""
+    ready: bool = False  # every grain of the job is accepted: combine it
+    ended: bool = False  # the job reached its end state in this transaction (a task failed for good)
+
+
+class SignedBatch(_Row, frozen=True, kw_only=True):
+    """The list a worker signed."""
+
+    worker: str
+    digests: tuple[bytes, ...]
+    signature: bytes
+
+
+# ---- the promise -----------------------------------------------------------------------------------------------------
+
+ASSIGN_LEASE_S = 10.0
+LEASE_S = 60.0
+MAX_LOSSES = 20
+
+
+class Store(Protocol):
+    """All that the pool remembers. `now` is monotonic seconds for leases; wall times come in rows."""
+
+    async def open(self, now: float) -> None:
+        """Load; migrate; every lease that was out gets the full time from `now` on."""
+        ...
+
+    async def close(self) -> None:
+        """Commit what is queued and let go."""
+        ...
+
+    # jobs and tasks
+    async def add_job(self, job: JobRow, *, told: bool = True) -> JobRow:
+        """Keep a job. The same (submitter, idempotency key) gives back the earlier one.
+
+        `told=False`: the submitter waits for the result and has been told nothing, so the rows may ride in a later
+        transaction (at most 10 ms away) and the call returns at once.
+        """
+        ...
+
+    async def job(self, id: str) -> JobRow | None:
+        """One job."""
+        ...
+
+    async def jobs(
+        self,
+        *,
+        submitter: str | None = None,
+        states: Iterable[JobState] | None = None,
+        kind: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[JobRow]:
+        """Jobs, newest first, older than the id `before`."""
+        ...
+
+    async def find_jobs(self, prefix: str) -> list[str]:
+        """Ids that begin with a (normalised) prefix; at most 10."""
+        ...
+
+    async def tasks(self, job: str) -> list[TaskRow]:
+        """A job's tasks in the order they were cut."""
+        ...
+
+    async def task(self, id: str) -> TaskRow | None:
+        """One task."""
+        ...
+
+    def has_ready_work(self) -> bool:
+        """Whether `lease` could give anything to a worker that fits everything."""
+        ...
+
+    async def lease(self, worker: FleetWorker, slots: int, choose: Choose, now: float, wall: float) -> list[Lease]:
+        """Let `choose` pick, then write attempts with fresh random tokens. May return before the commit."""
+        ...
+
+    async def taken(self, worker: str, refs: Sequence[LeaseRef], now: float) -> list[LeaseRef]:
+        """The worker confirmed: assign lease → full lease. Returns those that are not its own any more."""
+        ...
+
+    async def renew(self, worker: str, refs: Sequence[LeaseRef], now: float) -> list[LeaseRef]:
+        """A heartbeat listed these. Returns the lost ones."""
+        ...
+
+    async def complete(
+        self, worker: str, ended: Sequence[Accepted | Failed], batch: SignedBatch | None, wall: float
+    ) -> list[Completed]:
+        """Accept or fail attempts, fenced by (task, attempt, token, worker); ledger rows in the same transaction.
+
+        A resend of an accepted lease is answered `accepted` again, with the same receipt.
+        """
+        ...
+
+    async def hand_back(self, worker: str, refs: Sequence[LeaseRef], wall: float) -> list[LeaseRef]:
+        """Refused by the worker: back to waiting, nobody's failure."""
+        ...
+
+    async def release(self, worker: str, keep: Sequence[LeaseRef], now: float, wall: float) -> list[LeaseRef]:
+        """The session is gone: its leases but `keep` go back to waiting (their tokens hold until leased again)."""
+        ...
+
+    async def reap(self, now: float, wall: float) -> list[LeaseRef]:
+        """Leases past their time go back to waiting."""
+        ...
+
+    async def extend_all(self, now: float) -> None:
+        """The loop lagged or time jumped: every lease gets its full time again."""
+        ...
+
+    async def cancel(self, job: str, wall: float) -> list[tuple[str, LeaseRef]]:
+        """End a job as cancelled. Returns (worker, lease) that were out."""
+        ...
+
+    async def finish(
+        self, job: str, *, result: ResultManifest | None, error: Problem | None, combining_s: float, wall: float
+    ) -> JobRow:
+        """Combined: done, or failed with `error`. A job that already ended stays as it is."""
+        ...
+
+    async def ready_jobs(self) -> list[str]:
+        """Jobs whose grains are all accepted but that are not finished: to be combined (after a restart)."""
+        ...
+
+    async def purge(self, job: str) -> JobRow:
+        """Forget outputs and keys of an ended job."""
+        ...
+
+    # ledger
+    async def statements(self, job: str) -> list[tuple[LedgerRow, LedgerBatch]]:
+        """The accepted statements of a job with the signatures over them."""
+        ...
+
+    async def ledger(self, writer: str | None = None, after: int = 0, limit: int = 1000) -> list[LedgerRow]:
+        """Rows in order."""
+        ...
+
+    async def batches(self, writer: str, numbers: Sequence[int]) -> dict[int, LedgerBatch]:
+        """Signatures by batch number."""
+        ...
+
+    # events
+    async def events_since(self, seq: int, limit: int = 1000) -> list[Event] | None:
+        """Durable events after `seq`; None when that is further back than is kept (the reader must resync)."""
+        ...
+
+    def last_seq(self) -> int:
+        """Sequence of the newest committed event."""
+        ...
+
+    async def note(self, event: Event) -> Event:
+        """Keep an event that no other call makes (`log`, …)."""
+        ...
+
+    # workers, invites, tokens, blobs
+    async def enrol(self, worker: WorkerRow, invite: str, secret_hash: bytes, wall: float) -> WorkerRow | None:
+        """Consume one use of an invite and add its worker, in one conditional write; None = refused.
+
+        The same worker (same `wi_pub`) presenting an invite it already used gets its row back.
+        """
+        ...
+
+    async def worker(self, id: str) -> WorkerRow | None:
+        """One worker."""
+        ...
+
+    async def workers(self) -> list[WorkerRow]:
+        """All that are not forgotten, revoked ones too."""
+        ...
+
+    async def save_worker(self, worker: WorkerRow, event: str = "worker.changed") -> WorkerRow:
+        """Replace a worker's row."""
+        ...
+
+    async def add_invite(self, invite: InviteRow) -> None:
+        """Keep an invite."""
+        ...
+
+    async def invites(self) -> list[InviteRow]:
+        """All that could still be used, and used ones for a day."""
+        ...
+
+    async def drop_invite(self, id: str) -> bool:
+        """Withdraw an invite."""
+        ...
+
+    async def save_token(self, token: TokenRow) -> None:
+        """Add or replace a token."""
+        ...
+
+    async def token(self, id: str) -> TokenRow | None:
+        """One token."""
+        ...
+
+    async def tokens(self) -> list[TokenRow]:
+        """All tokens."""
+        ...
+
+    async def add_blob(self, blob: BlobRow) -> None:
+        """A blob is durable on disk."""
+        ...
+
+    async def blob(self, digest: str) -> BlobRow | None:
+        """One blob."""
+        ...
+
+    async def blob_readable(self, digest: str, submitter: str) -> bool:
+        """Whether this submitter uploaded it, or a job of theirs refers to it."""
+        ...
+
+    async def unreferenced_blobs(self, older_than: float) -> list[str]:
+        """Blobs that no job refers to, older than a wall time."""
+        ...
+
+    async def drop_blobs(self, digests: Sequence[str]) -> None:
+        """Forget blobs whose files are about to be deleted."""
+        ...
+
+    # settings
+    async def setting(self, key: str) -> str | None:
+        """A small fact about the pool."""
+        ...
+
+    async def set_setting(self, key: str, value: str) -> None:
+        """Keep one."""
+        ...

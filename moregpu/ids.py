@@ -1,0 +1,50 @@
+"""Names of things: 128 bits in Crockford base32, prefixed by what they name.
+
+`j-` job, `t-` task, `w-` worker, `i-` invite. A job's bits are a UUIDv7, so that names sort by time of birth;
+the others are random or derived from a key. A human may type any unique prefix, in either case, with I, L and O
+for 1, 1 and 0 (Crockford's rule).
+"""
+
+from __future__ import annotations
+
+ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+LENGTH = 26  # characters that 128 bits need
+_VALUE = {character: value for value, character in enumerate(ALPHABET)} | {"I": 1, "L": 1, "O": 0}
+
+
+def job_id(wall_s: float, entropy: bytes) -> str:
+    """Name a job born at `wall_s` (UTC epoch seconds), from at least 10 random bytes: a UUIDv7 (RFC 9562, 5.7)."""
+    milliseconds = int(wall_s * 1000) & (1 << 48) - 1
+    random = int.from_bytes(entropy[:10], "big")
+    high, low = random >> 62 & 0xFFF, random & (1 << 62) - 1
+    return "j-" + encode(milliseconds << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low)
+
+
+def named(prefix: str, bits: bytes) -> str:
+    """Name something by 16 bytes, for example `named("w", blake3(key)[:16])`."""
+    if len(bits) != 16:
+        raise ValueError(f"an id holds 16 bytes, not {len(bits)}")
+    return f"{prefix}-" + encode(int.from_bytes(bits, "big"))
+
+
+def encode(number: int, length: int = LENGTH) -> str:
+    """Write a number in `length` Crockford characters, most significant first."""
+    return "".join(ALPHABET[number >> 5 * place & 31] for place in range(length - 1, -1, -1))
+
+
+def decode(text: str) -> int:
+    """Read Crockford base32; raises `ValueError` for a character outside the alphabet."""
+    number = 0
+    for character in text.upper():
+        if character not in _VALUE:
+            raise ValueError(f"{character!r} is not a Crockford base32 character")
+        number = number << 5 | _VALUE[character]
+    return number
+
+
+def normalise(text: str) -> str:
+    """Bring what a human typed (`J-01h…`, `01h…`) to the spelling that names are stored in."""
+    head, dash, tail = text.strip().partition("-")
+    if not dash:
+        return text.strip().upper()
+    return f"{head.lower()}-" + "".join(ALPHABET[_VALUE[c]] if c in _VALUE else c for c in tail.upper())

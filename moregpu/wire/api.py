@@ -1,0 +1,275 @@
+"""Bodies of the HTTP API (`/v1`), shared by the coordinator that serves them and the clients that read them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from moregpu.jobs import AttemptState, Evidence, JobState, TaskState, Tensor
+from moregpu.wire.messages import Device, Limits
+
+MAX_INLINE_POST_BYTES = 256 * 1024
+"""Inline values of one JobSpec over POST."""
+
+
+class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request body: an unknown field is an error."""
+
+
+class _View(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer: a newer coordinator may say more."""
+
+
+class Problem(_View, frozen=True, kw_only=True):
+    """RFC 9457 problem document. `type` is `about:moregpu/<code>`."""
+
+    type: str
+    title: str
+    status: int
+    detail: str = ""
+    hint: str = ""
+
+
+class AttemptView(_View, frozen=True, kw_only=True):
+    """One lease of a task."""
+
+    number: int
+    worker: str
+    worker_name: str
+    state: AttemptState
+    leased_at: float
+    ended_at: float | None = None
+    seconds: float | None = None
+    error: str = ""
+
+
+class TaskView(_View, frozen=True, kw_only=True):
+    """One task of a job."""
+
+    id: str
+    number: int
+    state: TaskState
+    grains: tuple[int, int]
+    worker: str | None = None
+    evidence: Evidence | None = None
+    attempts: list[AttemptView] = []
+
+
+class Signed(_View, frozen=True, kw_only=True):
+    """Who signed what: one accepted statement, as kept in the ledger."""
+
+    task: str
+    attempt: int
+    worker: str
+    worker_name: str
+    wi_pub: bytes
+    statement: bytes
+    batch: list[bytes]  # digests of the statements under the same signature
+    index: int
+    signature: bytes
+    ledger: tuple[str, int, bytes]  # (writer, row, row hash)
+
+
+class ResultManifest(_View, frozen=True, kw_only=True):
+    """Where a job's outputs are. Tensors carry the key: only their owner is shown this."""
+
+    outputs: dict[str, Tensor] = {}
+    dropped: bool = False  # benchmark mode: the output was checked and dropped
+    digest: str = ""  # content digest of the outputs, plain BLAKE3 in hex over names, dtypes, shapes and bytes
+
+
+class Timing(_View, frozen=True, kw_only=True):
+    """Seconds of each part of a job's road."""
+
+    queued_s: float = 0.0
+    running_s: float = 0.0
+    checking_s: float = 0.0
+    combining_s: float = 0.0
+
+
+class JobView(_View, frozen=True, kw_only=True):
+    """A job as its submitter sees it."""
+
+    id: str
+    kind: str
+    name: str
+    state: JobState
+    submitter: str
+    created_at: float
+    started_at: float | None = None
+    ended_at: float | None = None
+    grains: int = 0
+    grains_done: int = 0
+    tasks_total: int = 0
+    tasks_done: int = 0
+    checked: bool = False
+    evidence: dict[str, int] = {}  # evidence kind → tasks
+    signed: bool = False  # every accepted task carries a verified signature
+    workers: list[str] = []
+    waiting_reason: str = ""
+    error: Problem | None = None
+    timing: Timing = Timing()
+    result: ResultManifest | None = None
+    tasks: list[TaskView] | None = None  # only in GET /v1/jobs/{id}
+    summary: str = ""  # "matmul 1024 × 1024 × 1024, float32"
+
+
+class PlanView(_View, frozen=True, kw_only=True):
+    """What a JobSpec would do, without doing it."""
+
+    kind: str
+    summary: str
+    grains: int
+    flops: float
+    moved_bytes: float
+    task_memory_bytes: int
+    fitting_workers: int
+    estimate_s: float | None
+    waiting_reason: str = ""
+
+
+class WorkerView(_View, frozen=True, kw_only=True):
+    """A worker as people see it."""
+
+    id: str
+    name: str
+    owner: str
+    groups: list[str]
+    state: Literal["online", "offline", "pending", "paused", "draining", "revoked", "quarantined"]
+    reason: str = ""
+    devices: list[Device] = []
+    kinds: list[str] = []
+    isolation: str = "none"
+    system: str = ""
+    version: str = ""
+    limits: Limits = Limits()  # in force: the lower of the owner's and the admin's
+    owner_limits: Limits = Limits()
+    duty: dict[str, float] = {}
+    user_load: float = 0.0
+    speeds: dict[str, float] = {}
+    score: int = 0
+    leases: int = 0
+    tasks_done: int = 0
+    tasks_failed: int = 0
+    busy_s: float = 0.0
+    round_trip_s: float | None = None
+    connected_at: float | None = None
+    seen_at: float | None = None
+    enrolled_at: float = 0.0
+    tls_ends_here: bool = True
+
+
+class WorkerChange(_Body, frozen=True, kw_only=True):
+    """PATCH /v1/workers/{id}: only what is named changes."""
+
+    action: Literal["pause", "resume", "drain", "approve"] | None = None
+    name: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
+    ceiling: Annotated[float, Meta(ge=0.05, le=1.0)] | None = None
+    schedule: str | None = None
+    groups: list[str] | None = None
+
+
+class InviteRequest(_Body, frozen=True, kw_only=True):
+    """POST /v1/invites."""
+
+    owner: Annotated[str, Meta(title="Owner", max_length=100)] = ""
+    groups: Annotated[list[str], Meta(title="Groups")] = []
+    kinds: Annotated[list[str], Meta(title="Kinds allowed", description="Empty: all")] = []
+    uses: Annotated[int, Meta(title="Uses", ge=1, le=10_000)] = 1
+    expires_s: Annotated[float, Meta(title="Valid for", description="Seconds", gt=0)] = 3600.0
+    auto_approve: Annotated[bool, Meta(title="Approve at once", description="Only matters with more than one use")] = (
+        False
+    )
+
+
+class InviteView(_View, frozen=True, kw_only=True):
+    """An invite. `line` is there once, in the answer to its making."""
+
+    id: str
+    owner: str
+    groups: list[str]
+    kinds: list[str]
+    uses_left: int
+    expires_at: float
+    created_at: float
+    auto_approve: bool = False
+    line: str = ""
+    reach: str = ""  # "this machine only; …" when the pool listens on loopback
+
+
+Role = Literal["viewer", "submitter", "admin"]
+
+
+class TokenRequest(_Body, frozen=True, kw_only=True):
+    """POST /v1/tokens."""
+
+    label: Annotated[str, Meta(title="Label", max_length=100)] = ""
+    role: Role = "submitter"
+    expires_s: Annotated[float, Meta(gt=0)] | None = None
+
+
+class TokenView(_View, frozen=True, kw_only=True):
+    """A client token. `line` (`MGPUC1-…`) is there once, in the answer to its making."""
+
+    id: str
+    label: str
+    role: Role
+    created_at: float
+    expires_at: float | None = None
+    used_at: float | None = None
+    line: str = ""
+
+
+class PoolView(_View, frozen=True, kw_only=True):
+    """GET /v1/pool."""
+
+    id: str
+    name: str
+    fingerprint: str  # words
+    version: str
+    addresses: list[str]
+    workers_online: int
+    workers_total: int
+    jobs_queued: int
+    jobs_running: int
+    started_at: float
+    storage_bytes: int = 0
+    storage_free_bytes: int = 0
+
+
+class Me(_View, frozen=True, kw_only=True):
+    """GET /v1/me."""
+
+    id: str
+    label: str
+    role: Role
+
+
+class Event(_View, frozen=True, kw_only=True):
+    """One thing that happened. Durable ones carry `seq`; live ones (duty, load) have none: the latest wins."""
+
+    type: str
+    id: str = ""
+    at: float = 0.0
+    seq: int | None = None
+    data: dict[str, Any] = {}
+
+
+class AuditView(_View, frozen=True, kw_only=True):
+    """GET /v1/audit: what a walk over the ledger found."""
+
+    rows: int
+    checkpoints: int
+    writers: int
+    ok: bool
+    problems: list[str] = []
+    head: str = ""
+
+
+class Page(_View, frozen=True, kw_only=True):
+    """A page of a list; `next` continues it."""
+
+    items: list[Any]
+    next: str | None = None

@@ -1,0 +1,28 @@
+"""The JobSpec of a kernel job: one of nine named operations over tensors, or a benchmark that makes its own data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from moregpu.jobs import JobCommon, Tensor
+
+Operation = Literal[
+    "matmul", "vector_add", "vector_mul", "saxpy", "relu", "gelu", "scale", "softmax", "layernorm"
+]  # fmt: skip
+
+
+class KernelSpec(JobCommon, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="kernel", tag_field="kind"):
+    """Data mode: `inputs` holds `a` (and `b`). Benchmark mode: `size` alone, and the pool makes the data from `seed`.
+
+    matmul: a (M, K) @ b (K, N). vector_add, vector_mul: a, b of one shape. saxpy: scalar · a + b. scale: scalar · a.
+    relu, gelu (tanh form): a. softmax, layernorm (eps 1e-5, no affine): over the last axis of a.
+    Benchmark sizes: matmul size × size; softmax and layernorm `size` rows of 128; the others `size` elements.
+    """
+
+    operation: Annotated[Operation, Meta(title="Kernel", extra_json_schema={"widget": "select"})]
+    dtype: Annotated[Literal["float32", "float16"], Meta(title="Type")] = "float32"
+    size: Annotated[int, Meta(title="Size", description="Benchmark mode: the pool makes the data", ge=0)] | None = None
+    inputs: Annotated[dict[str, Tensor], Meta(title="Inputs", extra_json_schema={"widget": "tensors"})] = {}
+    scalar: Annotated[float, Meta(title="Scalar")] = 1.0
