@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks: a client token. (Workers authenticate inside their session and by its blob token.)"""
+    """Who asks: a client token; workers authenticate inside their session and by its blob token."""
 
     id: str
     role: Role
