@@ -1,0 +1,87 @@
+# Everything here sets itself up. The first call takes a minute, the later ones start at once.
+#
+#   make demo        two workers compute, check and sign a real matrix product
+#   make test        the whole suite, with formatting, types and import layers
+#   make quick       what a change wants to know, in under a minute
+#   make acceptance  what takes long: soak, many kills, peers
+#   make bench       tiny-job latency and jobs a second
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test quick acceptance bench lint clean
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGES := moregpu moregpu_tui moregpu_tray kernels tests benchmarks
+
+help:
+	@sed -n '3,7s/^#   //p' Makefile
+
+demo: $(VENV)/.ready-base
+	@$(BIN)/python -m moregpu demo $(DEMO)
+
+test: lint
+	$(BIN)/pytest -n 2 --dist worksteal -m "not acceptance"
+
+quick: $(VENV)/.ready-test
+	$(BIN)/ruff check -q $(PACKAGES)
+	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow and not acceptance"
+
+acceptance: $(VENV)/.ready-test
+	$(BIN)/pytest -m acceptance --timeout 1800
+
+bench: $(VENV)/.ready-test
+	@$(BIN)/python -m benchmarks.pool $(BENCH)
+
+lint: $(VENV)/.ready-test
+	$(BIN)/ruff format --check $(PACKAGES)
+	$(BIN)/ruff check $(PACKAGES)
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# ---- the virtual environment ----
+# The stamps make the second call instant; pyproject.toml is newer than a stamp after a change of dependencies.
+
+$(VENV)/.ready-base: pyproject.toml Makefile
+	@$(call set_up,.)
+	@touch $@
+
+$(VENV)/.ready-test: pyproject.toml Makefile
+	@$(call set_up,.[test])
+	@touch $@ $(VENV)/.ready-base
+
+define set_up
+set -euo pipefail; \
+as_root() { \
+  if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+    echo "installing $$*"; \
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$$@"; } > /dev/null; \
+  else echo "MoreGPU needs $$*. Type:  sudo apt-get install $$*" >&2; exit 1; fi; }; \
+find_python() { \
+  python=; \
+  for name in python3.13 python3.12 python3.11 python3 python; do \
+    if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then python="$$name"; return; fi; \
+  done; }; \
+find_python; \
+if [ -z "$$python" ] && ! command -v python3 > /dev/null; then as_root python3 python3-venv; find_python; fi; \
+if [ -z "$$python" ]; then \
+  echo "MoreGPU needs Python 3.11 or newer; none was found on PATH ($$(python3 --version 2>&1))." >&2; exit 1; fi; \
+if command -v uv > /dev/null; then uv=uv; else uv=$(BIN)/uv; fi; \
+if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then \
+  echo "making $(VENV) with $$("$$python" --version)"; \
+  rm -rf $(VENV); \
+  if [ "$$uv" = uv ]; then uv venv -q --python "$$("$$python" -c 'import sys; print(sys.executable)')" $(VENV); \
+  else \
+    "$$python" -c 'import ensurepip, venv' 2> /dev/null \
+      || as_root "$$("$$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"; \
+    "$$python" -m venv $(VENV); \
+  fi; \
+fi; \
+if [ "$$uv" != uv ] && [ ! -x "$$uv" ]; then $(BIN)/python -m pip install -q --disable-pip-version-check uv; fi; \
+echo "installing MoreGPU and what it needs"; \
+"$$uv" pip install -q --python $(BIN)/python -e '$(1)'
+endef
