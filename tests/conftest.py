@@ -21,7 +21,7 @@ def _fail_when_missing(report: pytest.TestReport | pytest.CollectReport) -> None
         return
     path, line, reason = report.longrepr
     reason = str(reason).removeprefix("Skipped: ")
-    if reason.startswith(MISSING) or reason.startswith("could not import"):
+    if reason.startswith((MISSING, "could not import")):
         report.outcome = "failed"
         report.longrepr = f"{path}:{line}: {reason}\n(a skip is a failure here: MOREGPU_REQUIRE_ALL=1)"
 

@@ -31,7 +31,16 @@ def run_with(folder: Path, required: str) -> str:
     (folder / "test_skipping.py").write_text(SKIPPING)
     (folder / "test_whole_module.py").write_text(SKIPPING_MODULE)
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider", "-p", "no:xdist", str(folder)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-ra",
+            "--continue-on-collection-errors",
+            "-pno:cacheprovider",
+            "-pno:xdist",
+            folder,
+        ],
         cwd=folder,
         env=os.environ | {"MOREGPU_REQUIRE_ALL": required, "NO_COLOR": "1"},
         capture_output=True,
