@@ -167,6 +167,12 @@ class StateRefused(MoreGPUError):
     code, title, exit_code = "state-refused", "The state folder cannot be used", 9
 
 
+class KeyringLocked(MoreGPUError):
+    """The system's keyring does not open now. Wait and try again; nothing was replaced."""
+
+    code, title, status, exit_code = "keyring-locked", "The keyring is locked", 503, 9
+
+
 class PortInUse(MoreGPUError):
     """Another program listens on that port."""
 
