@@ -7,7 +7,7 @@ The store never decides: `choose` (the scheduler) and `transitions` do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -260,6 +260,9 @@ class Accepted(_Row, frozen=True, kw_only=True):
     index: int
     seconds: float
     checking_s: float = 0.0
+    result: ResultManifest | None = None
+    """The whole job's result, where this one output is all of it: if the job becomes ready by this completion, it is
+    finished (`done`, `Completed.ended`) in the same transaction, so that a tiny job costs one commit."""
 
 
 class Failed(_Row, frozen=True, kw_only=True):
@@ -426,6 +429,10 @@ class Store(Protocol):
 
     def last_seq(self) -> int:
         """Sequence of the newest committed event."""
+        ...
+
+    def subscribe(self, callback: Callable[[list[Event]], None]) -> None:
+        """Call `callback` on the event loop with the events of each transaction, after its commit."""
         ...
 
     async def note(self, event: Event) -> Event:
