@@ -1,0 +1,173 @@
+"""`moregpu jobs`, `job` and `cancel`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from moregpu.cli.reach import ProfileOption, reach
+from moregpu.cli.show import JsonOption, ago, counted, print_facts, print_json, print_table, progress_line, seconds
+from moregpu.client.job import JobHandle, Progress
+from moregpu.client.signatures import verify_signed
+from moregpu.errors import JobCancelled, JobFailed, MoreGPUError
+from moregpu.jobs import JOB_ENDED, JobState
+from moregpu.wire.api import JobView
+
+JobArgument = Annotated[str, typer.Argument(help="The job's id, or a beginning of it that is unique.")]
+
+
+def jobs(
+    state: Annotated[JobState | None, typer.Option(help="Only jobs in this state.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Only jobs of this kind.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, newest first.")] = 20,
+    as_json: JsonOption = False,
+    profile: ProfileOption = None,
+) -> None:
+    """List jobs, newest first."""
+    with reach(profile) as pool:
+        found = pool.jobs(state=state.value if state else None, kind=kind, limit=limit)
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ["JOB", "STATE", "WHAT", "NAME", "DONE", "CHECKED", "SUBMITTED"],
+        [
+            [
+                view.id,
+                view.state,
+                view.summary or view.kind,
+                view.name,
+                f"{view.grains_done}/{view.grains}",
+                "yes" if view.checked else "",
+                ago(view.created_at),
+            ]
+            for view in found
+        ],
+        "No jobs. Try: moregpu submit matmul --size 1024",
+    )
+
+
+def job(
+    id: JobArgument,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
+    as_json: JsonOption = False,
+    profile: ProfileOption = None,
+) -> None:
+    """Show one job, its tasks, and who signed them. The signatures are verified here."""
+    with reach(profile) as pool:
+        handle = pool.job(id)
+        if wait:
+            follow(handle, quiet=as_json)
+        view = handle.status()
+        signed = signers(handle) if view.tasks_done else {}
+    if as_json:
+        print_json({**msgspec.to_builtins(without_keys(view)), "signers": signed})
+    else:
+        show_job(view, signed)
+    if wait:
+        raise_unless_done(view)
+
+
+def cancel(id: JobArgument, as_json: JsonOption = False, profile: ProfileOption = None) -> None:
+    """End a job. One that has ended stays as it is."""
+    with reach(profile) as pool:
+        view = pool.job(id).cancel()
+    if as_json:
+        print_json(without_keys(view))
+    else:
+        typer.echo(f"{view.id} is {view.state}")
+
+
+def follow(handle: JobHandle, *, quiet: bool) -> JobView:
+    """Wait for a job's end; on a terminal its progress is shown meanwhile."""
+    show = None if quiet else progress_line()
+    if show is None:
+        return handle.wait()
+    try:
+        for progress in handle.watch():
+            show(describe(progress))
+    finally:
+        show("")
+    return handle.view
+
+
+def describe(progress: Progress) -> str:
+    """One line about how far a job is."""
+    if progress.waiting_reason and not progress.done:
+        return f"waiting: {progress.waiting_reason}"
+    filled = round(progress.share * 30)
+    return f"{progress.state:9} {'█' * filled}{'·' * (30 - filled)} {progress.done}/{progress.total}"
+
+
+def signers(handle: JobHandle) -> dict[str, int]:
+    """Worker → tasks whose signature was verified here; raises for one that is not good."""
+    count: dict[str, int] = {}
+    for signed in handle.statements():
+        verified = verify_signed(handle.id, signed)
+        label = f"{signed.worker_name} {verified.worker}"
+        count[label] = count.get(label, 0) + 1
+    return count
+
+
+def without_keys(view: JobView) -> JobView:
+    """The job without where its outputs are and what opens them: a terminal, a log or a pipe is no place for keys."""
+    return msgspec.structs.replace(
+        view, result=msgspec.structs.replace(view.result, outputs={}) if view.result is not None else None
+    )
+
+
+def show_job(view: JobView, signed: dict[str, int]) -> None:
+    """Print what there is to know."""
+    evidence = ", ".join(f"{counted(count, 'task')} {kind}" for kind, count in sorted(view.evidence.items()))
+    print_facts(
+        [
+            ("job", view.id),
+            ("name", view.name),
+            ("what", view.summary or view.kind),
+            ("state", view.state),
+            ("waiting", view.waiting_reason if view.state not in JOB_ENDED else ""),
+            ("error", view.error.detail if view.error else ""),
+            ("submitted", ago(view.created_at)),
+            ("grains", f"{view.grains_done} of {view.grains}"),
+            ("result", view.result.digest if view.result else ""),
+            ("checked", "yes" if view.checked else "no"),
+            ("evidence", evidence),
+            *[("signed by", f"{worker}: {counted(count, 'task')}, verified here") for worker, count in signed.items()],
+            ("queued", seconds(view.timing.queued_s)),
+            ("running", seconds(view.timing.running_s)),
+            ("checking", seconds(view.timing.checking_s)),
+            ("combining", seconds(view.timing.combining_s)),
+        ]
+    )
+    if view.tasks:
+        typer.echo("")
+        print_table(
+            ["TASK", "STATE", "GRAINS", "WORKER", "ATTEMPTS", "EVIDENCE", "TIME"],
+            [
+                [
+                    task.number,
+                    task.state,
+                    f"{task.grains[0]}–{task.grains[1] - 1}",
+                    task.attempts[-1].worker_name if task.attempts else "",
+                    len(task.attempts),
+                    task.evidence.kind if task.evidence else "",
+                    seconds(task.attempts[-1].seconds) if task.attempts else "",
+                ]
+                for task in view.tasks
+            ],
+            "",
+        )
+
+
+def raise_unless_done(view: JobView) -> None:
+    """Make a bad end the command's exit status."""
+    error: MoreGPUError | None = None
+    if view.state is JobState.FAILED:
+        problem = view.error
+        error = JobFailed(f"{view.id} failed: {problem.detail}" if problem else "", problem.hint if problem else "")
+    elif view.state is JobState.CANCELLED:
+        error = JobCancelled(f"{view.id} was cancelled")
+    if error is not None:
+        raise error

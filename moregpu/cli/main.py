@@ -1,0 +1,124 @@
+"""The `moregpu` command: finds the command that was typed and loads that one alone.
+
+A command is a function with Typer's annotations, or a Typer group, in a module of its own; the table below names it.
+`moregpu --help` imports none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple, NoReturn
+
+import typer
+
+from moregpu.errors import MoreGPUError
+
+PROGRAM = "moregpu"
+
+
+class Command(NamedTuple):
+    """Where a command is, and what `--help` says about it."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command("moregpu.cli.demo", "demo", "Two workers compute, check and sign a matrix product, here and now."),
+    "serve": Command("moregpu.cli.serve", "serve", "Run a coordinator: this machine holds the pool."),
+    "join": Command("moregpu.cli.join", "join", "Give this machine's idle time to a pool."),
+    "invite": Command("moregpu.cli.pool", "invite", "Make an invite for a worker."),
+    "submit": Command("moregpu.cli.submit", "submit", "Submit a kernel on .npy files, or a benchmark."),
+    "jobs": Command("moregpu.cli.jobs", "jobs", "List jobs."),
+    "job": Command("moregpu.cli.jobs", "job", "Show one job, its tasks, and who signed them."),
+    "cancel": Command("moregpu.cli.jobs", "cancel", "End a job."),
+    "workers": Command("moregpu.cli.pool", "workers", "List workers."),
+    "audit": Command("moregpu.cli.pool", "audit", "Verify the ledger of results."),
+    "token": Command("moregpu.cli.token", "app", "Tokens for clients."),
+    "version": Command("moregpu.cli.main", "version", "Print the version."),
+}
+
+
+def main() -> NoReturn:
+    """Run the command line; errors of the pool become one line on stderr and their own exit status."""
+    arguments = sys.argv[1:]
+    try:
+        build(arguments)(prog_name=PROGRAM)
+    except MoreGPUError as error:
+        _show(error, as_json="--json" in arguments)
+        sys.exit(error.exit_code)
+    sys.exit(0)
+
+
+def build(arguments: list[str]) -> typer.Typer:
+    """Make the application for these arguments: the one command that they name, or all of them as names for help."""
+    app = typer.Typer(
+        help="One private pool of the GPUs and CPUs you already own.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_program)
+    named = next((word for word in arguments if not word.startswith("-")), "")
+    if named in COMMANDS:
+        command = COMMANDS[named]
+        found: Any = getattr(import_module(command.module), command.attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=named, help=command.help)
+        else:
+            app.command(named, help=command.help)(found)
+    else:
+        for name, command in COMMANDS.items():
+            app.command(name, help=command.help)(_not_loaded)
+    return app
+
+
+def version(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Print the version."""
+    import moregpu
+
+    typer.echo(f'{{"version":"{moregpu.__version__}"}}' if as_json else f"MoreGPU {moregpu.__version__}")
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Hold the options of the program itself."""
+
+
+def _not_loaded() -> None:
+    """Stand for a command in the list of commands; the one that is typed is always loaded."""
+
+
+def _show(error: MoreGPUError, *, as_json: bool) -> None:
+    """Print an error: for a person one line and a hint on stderr, for a program one object on stdout."""
+    if as_json:
+        import json
+
+        problem = {"type": error.code, "title": error.title, "detail": error.detail, "hint": error.hint}
+        typer.echo(json.dumps({"error": problem}))
+        return
+    from moregpu.wire.text import clean
+
+    colour: Callable[[str], str] = (
+        (lambda text: typer.style(text, fg=typer.colors.RED)) if "NO_COLOR" not in os.environ else str
+    )
+    typer.echo(f"{colour('moregpu:')} {clean(error.detail, 1000)}", err=True)
+    if error.hint:
+        typer.echo(f"  → {clean(error.hint, 1000)}", err=True)

@@ -1,0 +1,79 @@
+"""How answers look: one JSON object for programs, aligned columns for people. The one table printer.
+
+Everything that a stranger named passes `wire.text.clean` before it reaches a terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from moregpu.wire.text import clean
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of text.")]
+
+
+def print_json(value: Any) -> None:
+    """Print one value on one line."""
+    typer.echo(msgspec.json.encode(value).decode())
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
+    """Print columns as wide as they need to be; the last one is cut at the terminal's edge, where there is one."""
+    if not rows:
+        typer.echo(empty)
+        return
+    cells = [[clean(str(cell), 200) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in [list(headings), *cells]) for column in range(len(headings))]
+    limit = typer.get_terminal_size()[0] if sys.stdout.isatty() else None
+    for index, row in enumerate([list(headings), *cells]):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        if limit is not None and len(line) > limit:
+            line = line[: limit - 1] + "…"
+        typer.echo(typer.style(line, bold=True) if index == 0 and sys.stdout.isatty() else line)
+
+
+def print_facts(facts: Sequence[tuple[str, object]]) -> None:
+    """Print names and values, one a line; empty values are left out."""
+    shown = [(name, clean(str(value), 1000)) for name, value in facts if value not in ("", None)]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        typer.echo(f"{name.ljust(width)}  {value}")
+
+
+def seconds(value: float | None) -> str:
+    """A duration as people read it."""
+    if value is None:
+        return "–"
+    if value < 1.0:
+        return f"{value * 1000:.3g} ms"
+    if value < 120.0:
+        return f"{value:.3g} s"
+    return f"{value / 60:.0f} min" if value < 7200.0 else f"{value / 3600:.1f} h"
+
+
+def ago(wall: float | None) -> str:
+    """How long ago a wall time was."""
+    return "–" if not wall else f"{seconds(max(0.0, time.time() - wall))} ago"
+
+
+def counted(count: int, singular: str, plural: str = "") -> str:
+    """Write `1 task`, `2 tasks`."""
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"
+
+
+def progress_line() -> Callable[[str], None] | None:
+    """Rewrite one line on stderr; None where stderr is no terminal, so that logs stay clean."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(text: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{clean(text, 200)}" if text else "\r\x1b[K")
+        sys.stderr.flush()
+
+    return show

@@ -1,0 +1,50 @@
+"""`moregpu token create`: a line for a client, over HTTP or, with `--local`, from the coordinator's state folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moregpu.cli.reach import ProfileOption, reach
+from moregpu.cli.show import JsonOption, print_json
+from moregpu.wire.api import Role, TokenRequest
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def tokens() -> None:
+    """Tokens for clients."""
+
+
+@app.command()
+def create(
+    label: Annotated[str, typer.Option(help="Who or what it is for.")] = "",
+    role: Annotated[Role, typer.Option(help="What it may do.")] = "submitter",
+    expires: Annotated[float | None, typer.Option(min=1, help="Seconds until it expires; default: never.")] = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="Make it in the state folder of this machine's coordinator, running or not.")
+    ] = False,
+    state: Annotated[Path | None, typer.Option(help="That state folder, where it is not the usual one.")] = None,
+    as_json: JsonOption = False,
+    profile: ProfileOption = None,
+) -> None:
+    """Make a token. The line is shown this once: it says where the pool is and who the client is.
+
+    `--local` mends a lost admin token for whoever can write the state folder.
+    """
+    if local or state is not None:
+        from moregpu.coordinator.local import create_local_token
+        from moregpu.platform.paths import state_folder
+
+        line = create_local_token(state or state_folder("pool"), role, label, expires).line()
+    else:
+        with reach(profile) as pool:
+            line = pool.create_token(TokenRequest(label=label, role=role, expires_s=expires)).line
+    if as_json:
+        print_json({"line": line, "role": role, "label": label})
+        return
+    typer.echo(line)
+    typer.echo("\nWhoever has this line is that client. Give it to a program as MOREGPU_ADMIN_TOKEN.", err=True)

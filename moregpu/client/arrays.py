@@ -1,0 +1,93 @@
+"""NumPy arrays to tensors and back, without a copy too many. The only module of the client that imports NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from typing import Any
+
+import numpy as np
+
+from moregpu.blobs.transfer import BlobHTTP
+from moregpu.errors import InvalidJob, MoreGPUError
+from moregpu.jobs import Blob, Tensor, size_bytes
+
+INLINE_BYTES = 16 * 1024
+"""Arrays up to this size travel inside the request; larger ones as sealed blobs beside it."""
+
+_STORED: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype("<f4"), "float16": np.dtype("<f2"), "float64": np.dtype("<f8"),
+    "int8": np.dtype("i1"), "int16": np.dtype("<i2"), "int32": np.dtype("<i4"), "int64": np.dtype("<i8"),
+    "uint8": np.dtype("u1"), "bool": np.dtype("?"),
+}  # fmt: skip
+"""dtype names to NumPy's; never `np.dtype(text)`."""
+
+
+def as_floats(value: Any, name: str) -> np.ndarray[Any, Any]:
+    """What a kernel takes: float16 stays, everything else that is a real number becomes float32, here and once.
+
+    So the check multiplies exactly what the workers multiplied. Raises `InvalidJob` for text, objects, complex numbers.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise InvalidJob(f"{name} holds {array.dtype}, and kernels take real numbers", "pass float32 or float16")
+    kind = "<f2" if array.dtype == np.float16 else "<f4"
+    with np.errstate(over="ignore"):  # a float64 beyond float32's range becomes infinity, as NumPy's own astype gives
+        return np.asarray(array, dtype=kind, order="C")
+
+
+def common_floats(arrays: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """All inputs of one kernel in one dtype: float16 only where all are."""
+    of_source: dict[int, np.ndarray[Any, Any]] = {}  # A @ A converts and travels once
+    for name, value in arrays.items():
+        if id(value) not in of_source:
+            of_source[id(value)] = as_floats(value, name)
+    floats = {name: of_source[id(value)] for name, value in arrays.items()}
+    if len({array.dtype for array in floats.values()}) > 1:
+        return {name: array.astype("<f4", copy=False) for name, array in floats.items()}
+    return floats
+
+
+def send(arrays: dict[str, np.ndarray[Any, Any]], blobs: BlobHTTP, threads: Executor) -> dict[str, Tensor]:
+    """Make tensors of arrays: small ones inline, large ones uploaded side by side; the same array only once."""
+    uploads = {
+        id(array): threads.submit(blobs.upload_stream, buffer_of(array))
+        for array in {id(array): array for array in arrays.values() if array.nbytes > INLINE_BYTES}.values()
+    }
+    tensors: dict[str, Tensor] = {}
+    failure: Exception | None = None
+    for name, array in arrays.items():
+        try:
+            data: Blob | bytes = uploads[id(array)].result() if id(array) in uploads else array.tobytes()
+        except (MoreGPUError, OSError) as error:  # let the other threads end before the buffers go
+            failure = failure or error
+            continue
+        tensors[name] = Tensor(dtype=array.dtype.name, shape=array.shape, data=data)
+    if failure is not None:
+        raise failure
+    return tensors
+
+
+def receive(tensor: Tensor, blobs: BlobHTTP) -> np.ndarray[Any, Any]:
+    """Open a tensor straight into a fresh array."""
+    return next(iter(receive_all([tensor], blobs)))
+
+
+def receive_all(tensors: Iterable[Tensor], blobs: BlobHTTP) -> Iterable[np.ndarray[Any, Any]]:
+    """Open tensors one after the other. Raises `InvalidJob` for a type that NumPy lacks (bfloat16)."""
+    for tensor in tensors:
+        if tensor.dtype not in _STORED:
+            raise InvalidJob(f"NumPy has no {tensor.dtype}", "fetch the sealed result and open it elsewhere")
+        array = np.empty(tensor.shape, _STORED[tensor.dtype])
+        if isinstance(tensor.data, Blob):
+            blobs.download_into(tensor.data, buffer_of(array))
+        else:
+            if len(tensor.data) != size_bytes(tensor.dtype, tensor.shape):
+                raise InvalidJob(f"a result of shape {tensor.shape} came with {len(tensor.data)} bytes")
+            buffer_of(array)[:] = tensor.data
+        yield array
+
+
+def buffer_of(array: np.ndarray[Any, Any]) -> memoryview:
+    """The bytes of a contiguous array, not copied. NumPy's buffers of empty arrays cannot be cast."""
+    return array.reshape(-1).view(np.uint8).data if array.nbytes else memoryview(bytearray())

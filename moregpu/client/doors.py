@@ -1,0 +1,244 @@
+"""The coordinator's HTTP API as a client calls it: one kept connection a thread, typed answers, typed errors.
+
+A coordinator that restarts is waited for: calls that are safe to repeat (all but the making of invites and tokens) are
+repeated within their patience, under the same idempotency key.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from moregpu.client.access import Access
+from moregpu.errors import (
+    HandshakeFailed,
+    MoreGPUError,
+    TooManyRequests,
+    Unavailable,
+    Unreachable,
+    WrongCertificate,
+    from_code,
+)
+from moregpu.wire.api import Problem
+from moregpu.wire.connection import open_http
+from moregpu.wire.retry import delays
+
+T = TypeVar("T")
+
+log = logging.getLogger("moregpu.client")
+
+CALL_TIMEOUT_S = 30.0
+PATIENCE_S = 10.0
+"""How long a call that can be repeated is repeated while the coordinator does not answer. Waits for a job have more."""
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+_BROKEN = (OSError, http.client.HTTPException)
+
+
+class Doors:
+    """One pool's HTTP API. Thread-safe: each thread has a connection of its own."""
+
+    def __init__(self, access: Access):
+        self._access = access
+        self._address = access.addresses[0]
+        self._own = threading.local()
+        self._opened: list[http.client.HTTPSConnection] = []
+        self._lock = threading.Lock()
+
+    @property
+    def address(self) -> str:
+        """The address that answered last, "host:port"."""
+        return self._address
+
+    @property
+    def access(self) -> Access:
+        """Where and as whom."""
+        return self._access
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        answer: type[T],
+        *,
+        body: Any = None,
+        query: Mapping[str, object] | None = None,
+        idempotency_key: str = "",
+        changes: bool = True,
+        timeout_s: float = CALL_TIMEOUT_S,
+        patience_s: float = PATIENCE_S,
+    ) -> T:
+        """Call a route and decode its answer as `answer`.
+
+        A POST is repeated only under an idempotency key, or when it `changes` nothing. Raises the error that the
+        problem document names, `Unreachable` when the patience ran out, and `WrongCertificate` before anything secret
+        was sent.
+        """
+        repeatable = method != "POST" or bool(idempotency_key) or not changes
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        content = None
+        if body is not None:
+            content = msgspec.json.encode(body)
+            headers["Content-Type"] = "application/json"
+        patience = _Patience(patience_s if repeatable else 0.0)
+        while True:
+            try:
+                response = self._send(method, _target(path, query), content, headers, timeout_s, repeatable)
+                return _decoded(response.read(), answer)
+            except _BROKEN as error:
+                self._drop()
+                patience.pause(_unreachable(self._address, error))
+            except (Unreachable, Unavailable, TooManyRequests) as error:
+                patience.pause(error)
+
+    def read(self, path: str, *, accept: str, query: Mapping[str, object] | None = None) -> Iterator[bytes]:
+        """Stream a body in pieces of at most 1 MiB."""
+        try:
+            response = self._send("GET", _target(path, query), None, {"Accept": accept}, CALL_TIMEOUT_S, True)
+            while piece := response.read(1 << 20):
+                yield piece
+        except _BROKEN as error:
+            self._drop()
+            raise _unreachable(self._address, error) from error
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        with self._lock:
+            opened, self._opened = self._opened, []
+        for connection in opened:
+            connection.close()
+
+    def _send(
+        self,
+        method: str,
+        target: str,
+        content: bytes | None,
+        headers: dict[str, str],
+        timeout_s: float,
+        repeatable: bool,
+    ) -> http.client.HTTPResponse:
+        """One request; an error status raises. A kept connection that died meanwhile is replaced once."""
+        headers = {
+            "Authorization": f"Bearer {self._access.token}",
+            "Accept": "application/json",
+            **headers,
+        }
+        connection, kept = self._connection(timeout_s)
+        try:
+            connection.request(method, target, body=content, headers=headers)
+            response = connection.getresponse()
+        except _BROKEN:
+            self._drop()
+            if not (kept and repeatable):
+                raise
+            connection, _ = self._connection(timeout_s)
+            connection.request(method, target, body=content, headers=headers)
+            response = connection.getresponse()
+        if response.status >= 400:
+            raise _problem(response, self._address)
+        return response
+
+    def _connection(self, timeout_s: float) -> tuple[http.client.HTTPSConnection, bool]:
+        """Get the connection of this thread, and whether it was open already."""
+        connection: http.client.HTTPSConnection | None = getattr(self._own, "connection", None)
+        if connection is not None and connection.sock is not None:
+            connection.sock.settimeout(timeout_s)
+            return connection, True
+        connection = self._open(timeout_s)
+        self._own.connection = connection
+        with self._lock:
+            self._opened.append(connection)
+        return connection, False
+
+    def _open(self, timeout_s: float) -> http.client.HTTPSConnection:
+        """Connect to the first address that answers, beginning with the one that did so last."""
+        addresses = sorted(self._access.addresses, key=lambda address: address != self._address)
+        failures: list[Unreachable | WrongCertificate] = []
+        for address in addresses:
+            try:
+                connection = open_http(address, self._access.pin, timeout_s)
+            except (Unreachable, WrongCertificate) as error:
+                failures.append(error)
+                continue
+            self._address = address
+            return connection
+        raise next((error for error in failures if isinstance(error, WrongCertificate)), failures[0])
+
+    def _drop(self) -> None:
+        """Forget this thread's connection."""
+        connection: http.client.HTTPSConnection | None = getattr(self._own, "connection", None)
+        self._own.connection = None
+        if connection is not None:
+            connection.close()
+            with self._lock:
+                if connection in self._opened:
+                    self._opened.remove(connection)
+
+
+class _Patience:
+    """The retry policy with an end: `pause` raises when the time is up."""
+
+    def __init__(self, seconds: float):
+        self._until = time.monotonic() + seconds
+        self._pauses = delays(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        self._said = False
+
+    def pause(self, error: MoreGPUError) -> None:
+        """Sleep before the next try, or raise `error` when the time is up."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise error
+        pause_s = next(self._pauses)
+        if not self._said and pause_s > 0.5:
+            self._said = True
+            log.warning("%s; trying again for %.0f s", error.detail, left)
+        time.sleep(min(left, pause_s))
+
+
+def path_of(*parts: str) -> str:
+    """A path under /v1 from parts that a human may have typed."""
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _target(path: str, query: Mapping[str, object] | None) -> str:
+    chosen = {key: value for key, value in (query or {}).items() if value is not None and value != ""}
+    return f"{path}?{urlencode(chosen)}" if chosen else path
+
+
+def _decoded(content: bytes, answer: type[T]) -> T:
+    if answer is type(None):
+        return None  # type: ignore[return-value]
+    try:
+        return msgspec.json.decode(content, type=answer)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HandshakeFailed(
+            f"the coordinator's answer is not understood: {error}", "is it a MoreGPU coordinator of this version?"
+        ) from error
+
+
+def _problem(response: http.client.HTTPResponse, address: str) -> MoreGPUError:
+    """The error that a problem document names; other servers' errors in one line."""
+    content = response.read()
+    try:
+        problem = msgspec.json.decode(content, type=Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if response.status in (502, 503, 504):
+            return Unavailable(f"{address} answers {response.status} {response.reason}", "try again later")
+        return MoreGPUError(
+            f"{address} answers {response.status} {response.reason}, and not as a MoreGPU coordinator does",
+            "check the address and what stands between",
+        )
+    return from_code(problem.type.rpartition("/")[2], problem.detail or problem.title, problem.hint)
+
+
+def _unreachable(address: str, error: Exception) -> Unreachable:
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return Unreachable(f"the coordinator at {address} does not answer ({reason})", "is it running? moregpu serve")
