@@ -135,7 +135,9 @@ def token_id(token: str) -> str:
         or not token[4:12].isalnum()
         or not (token.isascii() and all(character.isalnum() or character in "-_" for character in token))
     ):
-        raise Unauthorized("That is not a token of MoreGPU", "A token begins with mgt_; `moregpu token create` makes one")
+        raise Unauthorized(
+            "That is not a token of MoreGPU", "A token begins with mgt_; `moregpu token create` makes one"
+        )
     return token[4:12]
 
 

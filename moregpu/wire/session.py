@@ -236,9 +236,7 @@ _ENVELOPE_BYTES = 128
 """More than any of the three messages needs beside its entries: tag, list header, signature (82 at most)."""
 
 
-def _pack(
-    entries: Iterable[Any], message: Callable[[list[Any]], Packed], most: int = MAX_RECORD_BYTES
-) -> list[Packed]:
+def _pack(entries: Iterable[Any], message: Callable[[list[Any]], Packed], most: int = MAX_RECORD_BYTES) -> list[Packed]:
     packed: list[Packed] = []
     part: list[Any] = []
     room = MAX_RECORD_BYTES - _ENVELOPE_BYTES

@@ -144,7 +144,8 @@ def _result(message: Result) -> Result:
     if not errors:
         return message
     return replace(
-        message, entries=[_with(entry, "error", _error(entry.error)) if entry.error else entry for entry in message.entries]
+        message,
+        entries=[_with(entry, "error", _error(entry.error)) if entry.error else entry for entry in message.entries],
     )
 
 

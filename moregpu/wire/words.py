@@ -6,8 +6,7 @@ protocol (`docs/protocol.md`): its order never changes.
 
 from __future__ import annotations
 
-WORDS: tuple[str, ...] = tuple(
-    """
+_TEXT = """
     acorn album amber anchor angle ankle apple april apron arena arrow aspen
     atlas attic bacon badge bagel bakery bamboo banana banjo barrel basil basket
     beach beaver bench berry birch bishop bison blanket blossom bonfire border bottle
@@ -30,8 +29,8 @@ WORDS: tuple[str, ...] = tuple(
     tango teapot temple thunder tiger timber tomato topaz tulip tunnel turtle umbrella
     unicorn valley vanilla velvet violin volcano waffle walnut walrus willow window winter
     yogurt zebra zigzag zipper
-    """.split()
-)
+"""
+WORDS: tuple[str, ...] = tuple(_TEXT.split())
 """Byte value → word."""
 
 

@@ -1,0 +1,335 @@
+"""Sealed blobs on this machine's disk: durable once named, invisible until whole, uploads that resume.
+
+A blob is one file named by its digest; an upload writes beside them and is moved into place when its bytes hash to the
+name. All calls block (fsync, disk) and are safe from several threads.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from blake3 import blake3
+
+from moregpu.errors import Conflict, DigestMismatch, NotFound, OutOfSpace, TooLarge
+
+DISK_MARK = 0.90
+"""Share of the disk that may be used; beyond it uploads are refused, so that the database can go on."""
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+_COPY_BYTES = 1 << 20
+_CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+class BlobFiles:
+    """The blobs under one folder (0700; files 0600)."""
+
+    def __init__(self, root: Path, disk_mark: float = DISK_MARK) -> None:
+        self._root = root
+        self._partials = root / "partial"
+        self._disk_mark = disk_mark
+        self._lock = threading.Lock()
+        self._open: dict[str, Upload] = {}
+        self._partials.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._used_bytes = sum(path.stat().st_size for path in self._files())
+
+    def begin(self, principal: str, digest: str | None, total_bytes: int) -> Upload:
+        """Begin an upload of `total_bytes` sealed bytes, or go on with an earlier one from its `offset`.
+
+        Partial uploads belong to (principal, digest): nobody can squat another's. A new upload of the same takes it
+        over; writes of the older one then raise `Conflict`. Without a digest nothing resumes.
+
+        Raises:
+            OutOfSpace: the disk would be fuller than the mark.
+            NotFound: the digest is none.
+        """
+        if digest is not None:
+            _check_digest(digest)
+        if total_bytes < 0:
+            raise TooLarge("An upload has no negative length")
+        name = _partial_name(principal, digest, total_bytes)
+        with self._lock:
+            older = self._open.pop(name, None)
+            if older is not None:
+                older.give_up()
+            pending = sum(upload.total_bytes - upload.offset for upload in self._open.values())
+            path = self._partials / name
+            present = path.stat().st_size if path.exists() else 0
+            self._check_space(pending + total_bytes - min(present, total_bytes))
+            upload = Upload(self, name, path, digest, total_bytes)
+            self._open[name] = upload
+        return upload
+
+    def offset(self, principal: str, digest: str) -> int | None:
+        """Sealed bytes of this principal's own unfinished upload, None when there is none."""
+        _check_digest(digest)
+        prefix = _partial_prefix(principal, digest)
+        sizes = [path.stat().st_size for path in self._partials.glob(f"{prefix}-*")]
+        return max(sizes) if sizes else None
+
+    def path(self, digest: str) -> Path:
+        """Where a blob's file is, or would be."""
+        _check_digest(digest)
+        return self._root / digest[:2] / digest
+
+    def size(self, digest: str) -> int | None:
+        """Sealed bytes of a blob, None when it is not here."""
+        try:
+            return self.path(digest).stat().st_size
+        except (FileNotFoundError, NotFound):
+            return None
+
+    def open_reader(self, digest: str) -> Reader:
+        """Open a blob for reading; raises `NotFound`."""
+        try:
+            return Reader(self.path(digest))
+        except FileNotFoundError as error:
+            raise NotFound("That blob is not here") from error
+
+    def delete(self, digest: str) -> bool:
+        """Delete a blob; whoever reads it reads on. Returns whether it was there."""
+        path = self.path(digest)
+        try:
+            size = path.stat().st_size
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        with self._lock:
+            self._used_bytes -= size
+        return True
+
+    def digests(self) -> Iterator[str]:
+        """All blobs, in no order."""
+        return (path.name for path in self._files())
+
+    def clean_partials(self, older_than: float) -> int:
+        """Delete unfinished uploads that nobody wrote to since `older_than` (epoch seconds); returns how many."""
+        deleted = 0
+        with self._lock:
+            for path in self._partials.iterdir():
+                if path.name not in self._open and path.stat().st_mtime < older_than:
+                    path.unlink()
+                    deleted += 1
+        return deleted
+
+    def used_bytes(self) -> int:
+        """Bytes of all blobs."""
+        return self._used_bytes
+
+    def free_share(self) -> float:
+        """Share of the disk that is free, 0–1."""
+        usage = shutil.disk_usage(self._root)
+        return usage.free / usage.total
+
+    def free_bytes(self) -> int:
+        """Bytes that uploads may still take before the mark."""
+        usage = shutil.disk_usage(self._root)
+        return max(0, usage.free - int((1.0 - self._disk_mark) * usage.total))
+
+    def _check_space(self, wanted_bytes: int) -> None:
+        free = self.free_bytes()
+        if wanted_bytes > free:
+            raise OutOfSpace(
+                f"The coordinator's disk has room for {free} more bytes; {wanted_bytes} are to come",
+                "Delete old jobs or blobs there, or give it a larger disk; nothing was kept of this upload",
+            )
+
+    def _files(self) -> Iterator[Path]:
+        return (path for path in self._root.glob("[0-9a-f][0-9a-f]/*") if _DIGEST.fullmatch(path.name))
+
+    def _adopt(self, upload: Upload, digest: str) -> None:
+        """Move a finished upload into place, durably."""
+        target = self.path(digest)
+        new = not target.exists()
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        upload.path.replace(target)
+        _sync_folder(target.parent)
+        with self._lock:
+            self._used_bytes += upload.total_bytes if new else 0
+
+    def _forget(self, upload: Upload) -> None:
+        with self._lock:
+            if self._open.get(upload.name) is upload:
+                del self._open[upload.name]
+
+
+class Upload:
+    """One upload under way. End it by `finish` (whole), `abort` (of no use) or `pause` (to be resumed)."""
+
+    def __init__(self, files: BlobFiles, name: str, path: Path, digest: str | None, total_bytes: int) -> None:
+        self.name = name
+        self.path = path
+        self.total_bytes = total_bytes
+        self.offset = 0
+        """Sealed bytes that are here; the next write goes there."""
+        self._files = files
+        self._digest = digest
+        self._lock = threading.Lock()
+        self._hash = blake3()
+        self._file = -1
+        self._superseded = False
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | _CLOSE_ON_EXEC, 0o600)
+        try:
+            self._hash_what_is_here()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def write(self, data: memoryview | bytes) -> None:
+        """The next sealed bytes.
+
+        Raises:
+            TooLarge: more than were announced.
+            OutOfSpace: the disk is full; what was here before this call still counts.
+            Conflict: the upload has ended, or a newer one of the same blob took over.
+        """
+        with self._lock:
+            self._check_open()
+            if self.offset + len(data) > self.total_bytes:
+                raise TooLarge(f"More bytes come than the {self.total_bytes} that were announced")
+            try:
+                self._write_all(memoryview(data))
+            except OSError as error:
+                os.ftruncate(self._file, self.offset)
+                raise _full(error) from error
+            self._hash.update(data)
+            self.offset += len(data)
+
+    def finish(self) -> str:
+        """Make it durable under its name, which is returned.
+
+        Raises:
+            Conflict: bytes are missing, or the upload has ended.
+            DigestMismatch: the bytes are not what the name says; they are thrown away.
+            OutOfSpace: the disk is full.
+        """
+        with self._lock:
+            self._check_open()
+            if self.offset != self.total_bytes:
+                raise Conflict(f"{self.offset} of {self.total_bytes} bytes are here", "Go on from that offset")
+            digest = self._hash.hexdigest()
+            if self._digest is not None and digest != self._digest:
+                self._end(keep=False)
+                raise DigestMismatch("The uploaded bytes are not what their name says", "Upload them again")
+            try:
+                os.fsync(self._file)
+                self._files._adopt(self, digest)  # pyright: ignore[reportPrivateUsage]
+            except OSError as error:
+                raise _full(error) from error
+            self._end(keep=True)
+            return digest
+
+    def pause(self) -> None:
+        """The other end is gone: keep what is here for a resume (an upload without a digest is thrown away)."""
+        with self._lock:
+            self._end(keep=self._digest is not None)
+
+    def abort(self) -> None:
+        """Throw it away."""
+        with self._lock:
+            self._end(keep=False)
+
+    def give_up(self) -> None:
+        """A newer upload of the same blob goes on with the file."""
+        with self._lock:
+            self._superseded = True
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+
+    def _end(self, *, keep: bool) -> None:
+        if self._file < 0:
+            return
+        os.close(self._file)
+        self._file = -1
+        if not keep:
+            self.path.unlink(missing_ok=True)
+        self._files._forget(self)  # pyright: ignore[reportPrivateUsage]
+
+    def _check_open(self) -> None:
+        if self._file < 0:
+            why = "A newer upload of the same blob took over" if self._superseded else "The upload has ended"
+            raise Conflict(why)
+
+    def _write_all(self, data: memoryview) -> None:
+        at = self.offset
+        while data:
+            written = os.pwrite(self._file, data, at)
+            at += written
+            data = data[written:]
+
+    def _hash_what_is_here(self) -> None:
+        size = os.fstat(self._file).st_size
+        if size > self.total_bytes:
+            os.ftruncate(self._file, 0)
+            return
+        while self.offset < size:
+            data = os.pread(self._file, _COPY_BYTES, self.offset)
+            if not data:
+                break
+            self._hash.update(data)
+            self.offset += len(data)
+
+
+class Reader:
+    """An open blob. Safe from several threads; deleting the blob does not disturb it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDONLY | _CLOSE_ON_EXEC)
+        self.size_bytes = os.fstat(self._file).st_size
+        """Sealed bytes."""
+
+    def read_at(self, start: int, stop: int) -> bytes:
+        """Sealed bytes [start, stop); fewer where the file ends. Fits `format.open_range`."""
+        data = os.pread(self._file, stop - start, start)
+        if len(data) == stop - start or start + len(data) >= self.size_bytes:
+            return data
+        return data + self.read_at(start + len(data), stop)  # the system may give less than asked, above 2 GiB
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _check_digest(digest: str) -> None:
+    if not _DIGEST.fullmatch(digest):
+        raise NotFound("That is not a blob's name", "A name is 64 hex characters")
+
+
+def _partial_prefix(principal: str, digest: str) -> str:
+    return blake3(principal.encode() + b"\0" + digest.encode()).hexdigest(length=16)
+
+
+def _partial_name(principal: str, digest: str | None, total_bytes: int) -> str:
+    prefix = secrets.token_hex(16) if digest is None else _partial_prefix(principal, digest)
+    return f"{prefix}-{total_bytes}"
+
+
+def _full(error: OSError) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return OutOfSpace("The coordinator's disk is full", "Free some space there; the upload can then go on")
+    return error
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":  # no such thing there: NTFS journals the rename
+        return
+    file = os.open(folder, os.O_RDONLY | _CLOSE_ON_EXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

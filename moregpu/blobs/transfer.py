@@ -1,0 +1,387 @@
+"""Blobs over HTTPS, blocking: sealed as they leave, opened as they arrive, resumed where a connection was cut.
+
+One keep-alive connection a thread; call it from threads that may wait. Memory is a record or two, whatever the blob's
+size. The bearer token goes out only over a verified connection, in a header.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import msgspec
+from blake3 import blake3
+
+from moregpu.blobs.format import (
+    HEADER_BYTES,
+    KEY_BYTES,
+    RECORD_BYTES,
+    SEALED_RECORD_BYTES,
+    TAG_BYTES,
+    Opener,
+    Readable,
+    Sealer,
+    Writable,
+    record_span,
+    sealed_size,
+)
+from moregpu.blobs.stream import SealStream
+from moregpu.errors import (
+    Conflict,
+    DigestMismatch,
+    MoreGPUError,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+    Unreachable,
+    from_code,
+)
+from moregpu.jobs import Blob
+from moregpu.wire.api import Problem
+from moregpu.wire.connection import open_http
+from moregpu.wire.retry import delays
+
+TRIES = 6
+"""Connections in a row without any progress, before giving up."""
+
+RESUMABLE_BYTES = 32 << 20
+"""From here on an upload is sealed twice, once to learn its name, so that a cut costs a record and not the whole."""
+
+_PIECE_BYTES = 1 << 20
+_PROBLEM_BYTES = 1 << 16
+_BROKEN = (OSError, http.client.HTTPException)
+
+Answer = TypeVar("Answer")
+
+
+class BlobHTTP:
+    """Blobs of one coordinator.
+
+    Args:
+        address: "host:port".
+        pin: SHA-256 of the leaf to trust; None or b"": the system's store verifies.
+        bearer: gives the token, asked anew for each request.
+        timeout_s: for every connection, read and write.
+
+    Every method may raise `Unreachable`, `WrongCertificate`, or the typed error that the coordinator answered with
+    (`NotFound`, `OutOfSpace`, `Unauthorized`, …).
+    """
+
+    def __init__(self, address: str, pin: bytes | None, bearer: Callable[[], str], timeout_s: float = 30.0) -> None:
+        self._address = address
+        self._pin = pin
+        self._bearer = bearer
+        self._timeout_s = timeout_s
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._connections: set[http.client.HTTPSConnection] = set()
+
+    # ---- up ----------------------------------------------------------------------------------------------------------
+
+    def upload(self, sealed: Readable, digest: str) -> None:
+        """Put a sealed blob there; a cut connection is resumed at the offset that arrived."""
+        view = memoryview(sealed).cast("B")
+
+        def pieces(offset: int) -> Iterator[memoryview]:
+            for at in range(offset, len(view), _PIECE_BYTES):
+                yield view[at : at + _PIECE_BYTES]
+
+        self._put(digest, len(view), pieces)
+
+    def upload_stream(self, plain: Readable, entropy: Callable[[int], bytes] = os.urandom) -> Blob:
+        """Seal a buffer while sending it; returns its name and fresh key. `plain` must not change meanwhile.
+
+        Below `RESUMABLE_BYTES` a cut connection means another sealing under another key.
+        """
+        view = memoryview(plain).cast("B")
+        if len(view) >= RESUMABLE_BYTES:
+            return self._upload_resumable(view, entropy)
+
+        def attempt() -> Blob:
+            with self._request("POST", "/v1/blobs", {"Content-Length": str(sealed_size(len(view)))}) as connection:
+                stream = SealStream(len(view), connection.send, entropy)
+                stream.write(view)
+                blob = stream.finish()
+            answer = msgspec.json.decode(self._answer().read(_PROBLEM_BYTES), type=dict[str, str | int])
+            if answer.get("digest") != blob.digest:
+                raise DigestMismatch("The coordinator received other bytes than were sent")
+            return blob
+
+        return self._retrying(attempt)
+
+    def _upload_resumable(self, plain: memoryview, entropy: Callable[[int], bytes]) -> Blob:
+        sealer = Sealer(entropy(KEY_BYTES), len(plain))
+        sealed = memoryview(bytearray(SEALED_RECORD_BYTES))
+        name = blake3(sealer.header)
+        tags: list[bytes] = []
+        for index in range(sealer.records):
+            written = sealer.seal_into(index, _record(plain, index), sealed)
+            name.update(sealed[:written])
+            tags.append(bytes(sealed[written - TAG_BYTES : written]))
+        digest = name.hexdigest()
+
+        def pieces(offset: int) -> Iterator[memoryview]:
+            if offset < HEADER_BYTES:
+                yield memoryview(sealer.header)[offset:]
+            first = max(0, offset - HEADER_BYTES) // SEALED_RECORD_BYTES
+            skip = max(0, offset - HEADER_BYTES) % SEALED_RECORD_BYTES
+            for index in range(first, sealer.records):
+                written = sealer.seal_into(index, _record(plain, index), sealed)
+                if bytes(sealed[written - TAG_BYTES : written]) != tags[index]:  # never two contents under one key
+                    raise DigestMismatch(
+                        "The data changed while it was uploaded", "Leave arrays alone until it is done"
+                    )
+                yield sealed[skip:written]
+                skip = 0
+
+        self._put(digest, sealed_size(len(plain)), pieces)
+        return Blob(digest=digest, key=sealer.key, size_bytes=len(plain))
+
+    def _put(self, digest: str, total: int, pieces: Callable[[int], Iterator[memoryview]]) -> None:
+        offset = 0
+        broken = False
+
+        def attempt() -> None:
+            nonlocal offset, broken
+            if broken:
+                offset = self._offset_there(digest, total)
+            broken = True
+            while offset < total:
+                headers = {"Content-Length": str(total - offset), "Upload-Length": str(total)}
+                try:
+                    with self._request("PUT", f"/v1/blobs/{digest}?offset={offset}", headers) as connection:
+                        for piece in pieces(offset):
+                            connection.send(piece)
+                    answer = self._answer()
+                    body = answer.read(_PROBLEM_BYTES)
+                    if answer.status == 201:
+                        return
+                    offset = _stated_offset(body)
+                except Conflict:  # it has more or less than thought: ask
+                    there = self._offset_there(digest, total)
+                    if there == offset:
+                        raise
+                    offset = there
+
+        self._retrying(attempt, progress=lambda: offset)
+
+    def _offset_there(self, digest: str, total: int) -> int:
+        with self._request("HEAD", f"/v1/blobs/{digest}"):
+            pass
+        answer = self._answer(passing=(200, 404))
+        answer.read()
+        if answer.status == 200:
+            return total
+        stated = answer.headers.get("Upload-Offset", "0")
+        return min(int(stated), total) if stated.isdecimal() else 0
+
+    # ---- down --------------------------------------------------------------------------------------------------------
+
+    def head(self, digest: str) -> int | None:
+        """Sealed bytes of a blob that is there and may be read, else None."""
+
+        def attempt() -> int | None:
+            with self._request("HEAD", f"/v1/blobs/{digest}"):
+                pass
+            answer = self._answer(passing=(200, 404))
+            answer.read()
+            return int(answer.headers["Content-Length"]) if answer.status == 200 else None
+
+        return self._retrying(attempt)
+
+    def download_into(self, blob: Blob, out: Writable) -> None:
+        """Fetch a whole blob and open it into `out` (`blob.size_bytes` bytes) as it arrives.
+
+        Raises `DigestMismatch` when any record does not open; `out` is then not to be used.
+        """
+        self.download_range_into(blob, 0, blob.size_bytes, out)
+
+    def download_range_into(self, blob: Blob, start: int, stop: int, out: Writable) -> None:
+        """Fetch the records that hold the plain bytes [start, stop) and open those bytes into `out`."""
+        target = memoryview(out).cast("B")
+        if len(target) != stop - start:
+            raise ValueError(f"{stop - start} bytes do not go into {len(target)}")
+        if start == stop:
+            return
+        opener = Opener.of(blob)
+        index, last, _, sealed_stop = record_span(start, stop, blob.size_bytes)
+        sealed = memoryview(bytearray(min(SEALED_RECORD_BYTES, blob.size_bytes + TAG_BYTES)))
+        scratch = bytearray()
+
+        def attempt() -> None:
+            nonlocal index, scratch
+            sealed_start = HEADER_BYTES + index * SEALED_RECORD_BYTES
+            answer = self._get(blob.digest, sealed_start, sealed_stop)
+            while index <= last:
+                length = opener.record_bytes(index)
+                _read_exactly(answer, sealed[: length + TAG_BYTES])
+                record_start = index * RECORD_BYTES
+                if start <= record_start and record_start + length <= stop:
+                    opener.open_into(index, sealed[: length + TAG_BYTES], target[record_start - start :])
+                else:
+                    scratch = scratch or bytearray(RECORD_BYTES)
+                    opener.open_into(index, sealed[: length + TAG_BYTES], scratch)
+                    low, high = max(start, record_start), min(stop, record_start + length)
+                    target[low - start : high - start] = memoryview(scratch)[low - record_start : high - record_start]
+                index += 1
+            answer.read()  # nothing is left: this marks the answer as done, so that the connection can be used again
+
+        self._retrying(attempt, progress=lambda: index)
+
+    def download_sealed(self, digest: str, sealed_bytes: int, write: Callable[[memoryview], None]) -> None:
+        """Fetch the sealed bytes themselves, piece by piece, for a cache that checks the name at the end."""
+        buffer = memoryview(bytearray(_PIECE_BYTES))
+        at = 0
+
+        def attempt() -> None:
+            nonlocal at
+            answer = self._get(digest, at, sealed_bytes)
+            while at < sealed_bytes:
+                piece = buffer[: min(_PIECE_BYTES, sealed_bytes - at)]
+                _read_exactly(answer, piece)
+                write(piece)
+                at += len(piece)
+            answer.read()
+
+        if sealed_bytes:
+            self._retrying(attempt, progress=lambda: at)
+
+    def reader(self, blob: Blob) -> Callable[[int, int, memoryview], None]:
+        """For `regions.read_part`: reads plain ranges of this blob."""
+
+        def read(start: int, stop: int, out: memoryview) -> None:
+            self.download_range_into(blob, start, stop, out)
+
+        return read
+
+    def _get(self, digest: str, start: int, stop: int) -> http.client.HTTPResponse:
+        with self._request("GET", f"/v1/blobs/{digest}", {"Range": f"bytes={start}-{stop - 1}"}):
+            pass
+        answer = self._answer()
+        if answer.status != 206 and not (answer.status == 200 and start == 0):
+            self._drop()
+            raise Unavailable(
+                "The coordinator does not send parts of blobs", "Is a proxy in between that removes ranges?"
+            )
+        return answer
+
+    # ---- connections -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close all connections, those of other threads too; transfers under way break off."""
+        with self._lock:
+            connections = list(self._connections)
+            self._connections.clear()
+        for connection in connections:
+            connection.close()
+
+    @contextmanager
+    def _request(
+        self, method: str, path: str, headers: dict[str, str] | None = None
+    ) -> Generator[http.client.HTTPSConnection]:
+        """Send a request's head; the body is sent inside the block. A refusal in mid-body is left for `_answer`."""
+        connection = self._connection()
+        connection.putrequest(method, path, skip_accept_encoding=True)
+        connection.putheader("Authorization", f"Bearer {self._bearer()}")
+        for name, value in (headers or {}).items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        try:
+            yield connection
+        except ConnectionError:  # perhaps it was refused early, and the reason is waiting to be read
+            if connection.sock is None:
+                raise
+
+    def _answer(self, passing: Sequence[int] = ()) -> http.client.HTTPResponse:
+        connection = self._connection()
+        answer = connection.getresponse()
+        if answer.status < 400 or answer.status in passing:
+            return answer
+        error = _problem(answer)
+        self._drop()  # a body may have been cut short: this connection is in no known state
+        raise error
+
+    def _connection(self) -> http.client.HTTPSConnection:
+        connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = open_http(self._address, self._pin, self._timeout_s)
+            self._local.connection = connection
+            with self._lock:
+                self._connections.add(connection)
+        return connection
+
+    def _drop(self) -> None:
+        connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+            self._local.connection = None
+            with self._lock:
+                self._connections.discard(connection)
+
+    def _retrying(self, attempt: Callable[[], Answer], progress: Callable[[], int] = lambda: 0) -> Answer:
+        """Try again over fresh connections until `TRIES` in a row made no progress."""
+        waits, tries, reached = delays(), 0, progress()
+        reused = getattr(self._local, "connection", None) is not None
+        while True:
+            try:
+                return attempt()
+            except (Unreachable, Unavailable, TooManyRequests, *_BROKEN) as error:
+                self._drop()
+                if progress() != reached:
+                    waits, tries, reached = delays(), 0, progress()
+                if reused:  # the other end may simply have closed an idle connection: no try, no wait
+                    reused = False
+                    continue
+                tries += 1
+                if tries >= TRIES:
+                    raise self._given_up(error) from error
+                time.sleep(next(waits))
+            except BaseException:
+                self._drop()
+                raise
+
+    def _given_up(self, error: Exception) -> MoreGPUError:
+        if isinstance(error, MoreGPUError):
+            return error
+        return Unreachable(
+            f"The connection to {self._address} broke {TRIES} times in a row ({type(error).__name__})",
+            "Is the coordinator running, and the network good?",
+        )
+
+
+def _record(plain: memoryview, index: int) -> memoryview:
+    return plain[index * RECORD_BYTES : (index + 1) * RECORD_BYTES]
+
+
+def _read_exactly(answer: http.client.HTTPResponse, out: memoryview) -> None:
+    while out:
+        read = answer.readinto(out)
+        if not read:
+            raise ConnectionResetError("the connection was cut in the middle of a blob")
+        out = out[read:]
+
+
+def _stated_offset(body: bytes) -> int:
+    try:
+        return int(msgspec.json.decode(body, type=dict[str, int])["offset"])
+    except (msgspec.MsgspecError, KeyError, ValueError) as error:
+        raise Unavailable("The coordinator's answer to an upload is not understood") from error
+
+
+def _problem(answer: http.client.HTTPResponse) -> MoreGPUError:
+    """The typed error of a refusal; a status without a problem document becomes the nearest one."""
+    try:
+        problem = msgspec.json.decode(answer.read(_PROBLEM_BYTES), type=Problem)
+        code = problem.type.removeprefix("about:moregpu/")
+        if code in MoreGPUError.registry:
+            return from_code(code, problem.detail, problem.hint)
+    except (msgspec.MsgspecError, ValueError, *_BROKEN):
+        pass
+    if answer.status == 404:
+        return NotFound()
+    return Unavailable(f"The coordinator answered {answer.status}")
