@@ -1,0 +1,214 @@
+"""The truth about each operation: its value in float64, and how far an honest float32 result may be from it.
+
+`expect` gives an `Expected`; `Expected.ratio(output)` judges. The bounds hold for any order of summation that is named
+in them and for results with or without fused multiply-add. u = 2⁻²⁴ is float32's unit roundoff; results stored as
+float16 get half a unit of that on top. Nothing is relative to the result alone, so cancellation condemns nobody.
+
+What overflows is part of the truth: where a partial sum may leave float32's range, an honest result may be infinite
+(or NaN, where it may leave on both sides). There, and only there, such results are let through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from moregpu_kernels.operations import LAYERNORM_EPSILON, OPERATIONS, OUTPUT
+
+__all__ = ["LAYERNORM_EPSILON", "OPERATIONS", "OUTPUT", "Expected", "bound", "expect", "product_length", "reference"]
+
+Array = np.ndarray[Any, Any]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+U32 = 2.0**-24
+FLUSH = 2.0**-126
+"""Devices may flush subnormal results to zero (WGSL permits it): an absolute error of at most this an operation."""
+
+FLOAT32_LIMIT = 2.0**128 - 2.0**103
+"""From here on a value rounds to infinity in float32 …"""
+FLOAT16_LIMIT = 65520.0
+"""… and in float16."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What an honest output looks like, element by element.
+
+    `value` is the float64 reference (NaN and infinities as IEEE arithmetic gives them), `bound` the largest honest
+    distance from it where it is finite. `highest` and `lowest` are how far intermediate values may rise and fall.
+    """
+
+    value: Floats
+    bound: Floats
+    highest: Floats
+    lowest: Floats
+    dtype: str
+
+    def ratio(self, output: Array) -> Floats:
+        """|output − value| / bound for each element; at most 1 is right, infinite is not even comparable.
+
+        Never NaN: what cannot be compared is wrong unless it is what NaN and infinity should be.
+        """
+        with np.errstate(all="ignore"):
+            found = output.astype(np.float64)
+            error = np.abs(found - self.value)
+            ratio = np.where(error == 0.0, 0.0, error / self.bound)
+            finite = np.isfinite(found) & np.isfinite(self.value)
+            if finite.all():
+                return np.where(np.isnan(ratio), np.inf, ratio)
+            limit = FLOAT16_LIMIT if self.dtype == "float16" else FLOAT32_LIMIT
+            rises = (self.highest >= FLOAT32_LIMIT) | (self.value + self.bound >= limit)
+            falls = (self.lowest <= -FLOAT32_LIMIT) | (self.value - self.bound <= -limit)
+            # +inf of the inputs, or of sums that rise past the range; NaN where they meet their opposites.
+            up, down = self.value == np.inf, self.value == -np.inf
+            number = np.isfinite(self.value)
+            right = np.isnan(self.value) & np.isnan(found)
+            right |= (found == np.inf) & (up | (number & rises))
+            right |= (found == -np.inf) & (down | (number & falls))
+            right |= np.isnan(found) & ((rises & falls & number) | (up & falls) | (down & rises))
+            return np.where(finite & ~np.isnan(ratio), ratio, np.where(right, 0.0, np.inf))
+
+
+def expect(operation: str, arrays: Mapping[str, Array], parameters: Mapping[str, Any], dtype: str) -> Expected:
+    """Reference and bound of `operation` on `arrays` ("a", and "b" where it takes two), stored as `dtype`.
+
+    Products take (M, K) and (K, N); the others any shape, softmax and layernorm along the last axis. `parameters`
+    holds "scalar" for saxpy and scale; it is rounded to float32 first, as every engine does.
+    """
+    with np.errstate(all="ignore"):
+        operands: list[Any] = [arrays[name].astype(np.float64) for name in OPERATIONS[operation].inputs]
+        if OPERATIONS[operation].takes_scalar:
+            operands.insert(0, np.float64(np.float32(parameters.get("scalar", 1.0))))
+        value, error, highest, lowest = _RULES[operation](*operands)
+        error = error + FLUSH
+        if dtype == "float16":
+            # The float32 result v is within `error` of the value; rounding adds 2⁻¹¹|v|, or half a subnormal step.
+            error = error + 2.0**-11 * (np.abs(value) + error) + 2.0**-25
+        return Expected(value, np.where(np.isfinite(value), error, 0.0), highest, lowest, dtype)
+
+
+def reference(
+    operation: str, arrays: Mapping[str, Array], parameters: Mapping[str, Any], dtype: str
+) -> dict[str, Floats]:
+    """The operation in float64."""
+    return {OUTPUT: expect(operation, arrays, parameters, dtype).value}
+
+
+def bound(operation: str, arrays: Mapping[str, Array], parameters: Mapping[str, Any], dtype: str) -> dict[str, Floats]:
+    """The largest distance from `reference` that an honest result may have, element by element."""
+    return {OUTPUT: expect(operation, arrays, parameters, dtype).bound}
+
+
+def product_length(inner: int) -> float:
+    """Units of roundoff that a sum of `inner` products may be off, L in |error| ≤ L·u·(|A||B|).
+
+    Any order of K terms stays within K·u (Jeannerod and Rump, SIAM J. Matrix Anal. Appl. 34, 2013, theorem 3.1). Blocks
+    of at most 512 terms added up in another accumulator stay within 512 + K/512.
+    """
+    return float(min(inner, 512.0 + inner / 256.0))
+
+
+# ---- one rule an operation: value, bound, and the range of intermediates ---------------------------------------------
+
+_Rule = Callable[..., tuple[Floats, Floats, Floats, Floats]]
+
+
+def _matmul(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    inner = a.shape[1]
+    value = a @ b
+    finite_a, finite_b = np.where(np.isfinite(a), a, 0.0), np.where(np.isfinite(b), b, 0.0)
+    total = np.abs(finite_a) @ np.abs(finite_b)
+    # Where an input is not finite, the partial sums of the other terms still count for what may overflow.
+    plain = value if finite_a is a and finite_b is b else finite_a @ finite_b
+    # inner·2⁻⁵³ is what the float64 reference itself may be off.
+    error = (product_length(inner) * U32 + inner * 2.0**-53) * total + max(inner - 1, 0) * FLUSH
+    return value, error, (total + plain) / 2 + error, (plain - total) / 2 - error
+
+
+def _elementwise(value: Floats, error: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    return value, error, value, value
+
+
+def _vector_add(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    value = a + b
+    return _elementwise(value, U32 * np.abs(value))
+
+
+def _vector_mul(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    value = a * b
+    return _elementwise(value, U32 * np.abs(value))
+
+
+def _scale(scalar: np.float64, a: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    value = scalar * a
+    return _elementwise(value, U32 * np.abs(value))
+
+
+def _saxpy(scalar: np.float64, a: Floats, b: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    # Two roundings, or one where they are fused; the product alone may overflow.
+    product = scalar * a
+    value = product + b
+    error = U32 * ((1 + U32) * np.abs(product) + np.abs(value)) + FLUSH
+    finite = np.where(np.isfinite(product), product, 0.0)
+    return value, error, np.maximum(finite, 0.0) * (1 + U32), np.minimum(finite, 0.0) * (1 + U32)
+
+
+def _relu(a: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    value = np.maximum(a, 0.0)
+    return _elementwise(value, np.zeros_like(value))
+
+
+def _gelu(a: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    value = 0.5 * a * (1.0 + np.tanh(GELU_SLOPE * (a + GELU_CUBE * (a * a * a))))
+    # tanh within 1e-6 of the truth (WGSL's promise is 1e-5 only for unbounded arguments; engines clamp). Its argument z
+    # is off by at most 8u|z|, which moves tanh by 8u·|z|/cosh²z ≤ 3.6u; two more roundings follow.
+    error = 0.5 * np.abs(a) * (1e-6 + 4 * U32) + 3 * U32 * np.abs(value)
+    return _elementwise(value, error)
+
+
+def _softmax(a: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    columns = a.shape[-1]
+    shifted = a - np.max(a, axis=-1, keepdims=True) if columns else a
+    value = np.exp(shifted)
+    value /= np.sum(value, axis=-1, keepdims=True)
+    # exp within 3 units, its argument rounded once (|x−m|·u, above and in the sum), a sum in any order, a quotient.
+    far = np.where(np.isfinite(shifted), np.abs(shifted), 0.0)
+    return _elementwise(value, value * (3 + 2 * far + columns + 4) * U32)
+
+
+def _layernorm(a: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Two passes, each sum in at least 8 lanes and a tree: S = C/8 + 11 units.
+
+    With d = x − mean, s² = variance + ε, the computed mean is off by δ ≤ S·u·mean|x|, each d by δ + u|d|, the variance
+    relatively by (S+5)·u, plus δ² (Σd = 0 cancels the cross term). So y = d/s is off by
+    (δ + u|d|)/s + |y|·((S+5)/2·u + δ²/2s² + 3u), and a little for products of errors.
+    """
+    columns = a.shape[-1]
+    mean = np.mean(a, axis=-1, keepdims=True) if columns else np.zeros((*a.shape[:-1], 1))
+    apart = a - mean
+    spread = np.sqrt(np.mean(apart * apart, axis=-1, keepdims=True) + LAYERNORM_EPSILON) if columns else mean + 1.0
+    value = apart / spread
+    units = (columns / 8 + 11) * U32
+    size = np.mean(np.abs(a), axis=-1, keepdims=True) if columns else mean
+    off = units * size / spread
+    error = off + np.abs(value) * (units / 2 + off * off / 2 + 8 * U32)
+    return _elementwise(value, error * (1 + 4 * units + off))
+
+
+GELU_SLOPE = 0.7978845608028654  # √(2/π)
+GELU_CUBE = 0.044715
+
+_RULES: dict[str, _Rule] = {
+    "matmul": _matmul,
+    "vector_add": _vector_add,
+    "vector_mul": _vector_mul,
+    "saxpy": _saxpy,
+    "relu": _relu,
+    "gelu": _gelu,
+    "scale": _scale,
+    "softmax": _softmax,
+    "layernorm": _layernorm,
+}

@@ -1,0 +1,60 @@
+"""Kernels on the CPU, by NumPy, in slices short enough that the throttle stays in charge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from moregpu_kernels.operations import OPERATIONS, OUTPUT
+
+from moregpu.errors import EngineError
+from moregpu.worker.engines.numpy_blocks import BLOCKS, blockwise
+from moregpu.worker.engines.numpy_products import product
+from moregpu.worker.engines.pace import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from moregpu.workloads.protocol import Array, Slicer
+
+
+class NumpyEngine:
+    """A CPU as a device. Uses as many cores as BLAS was given in the environment of its process."""
+
+    device: str
+    memory_budget_bytes: int
+
+    def __init__(self, device: str = "cpu", memory_budget_bytes: int = 1 << 30):
+        self.device = device
+        self.memory_budget_bytes = memory_budget_bytes
+        self._speeds: dict[str, float] = {}
+
+    def run(
+        self, operation: str, arrays: Mapping[str, Array], parameters: Mapping[str, Any], slicer: Slicer
+    ) -> Mapping[str, Array]:
+        """Run one operation; `arrays` holds "a" (and "b") of one dtype, the result is "out" of the same.
+
+        Shapes are those of a task: (M, K) and (K, N) for matmul, (rows, columns) for softmax and layernorm, one axis
+        for the others. Raises `EngineError` for what it does not know and when memory runs out, `TaskStopped` from
+        the slicer.
+        """
+        about = OPERATIONS.get(operation)
+        if about is None or not set(about.inputs) <= set(arrays):
+            raise EngineError(f"the CPU engine cannot run {operation!r} on {sorted(arrays)}", "update the worker")
+        operands = [arrays[name] for name in about.inputs]
+        key = f"{operation}.{operands[0].dtype}"
+        try:
+            with np.errstate(all="ignore"):  # NaN and infinity are results, not faults
+                if about.form == "product":
+                    out = np.empty((operands[0].shape[0], operands[1].shape[1]), operands[0].dtype)
+                    total = 2.0 * out.size * operands[0].shape[1]
+                    product(operands[0], operands[1], out, Pace(key, total, slicer, self._speeds))
+                else:
+                    out = np.empty_like(operands[0])
+                    scalar = np.float32(parameters.get("scalar", 1.0))
+                    blockwise(BLOCKS[operation], operands, scalar, out, Pace(key, out.size, slicer, self._speeds))
+        except MemoryError:
+            raise EngineError(
+                "the CPU engine ran out of memory", "give the worker more, or send smaller jobs"
+            ) from None
+        return {OUTPUT: out}

@@ -1,0 +1,60 @@
+"""How much work fits between two pause points: learnt from the work itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from moregpu.workloads.protocol import Slicer
+
+FILL = 0.6
+"""Share of a slice that a piece of work aims at: what is left covers noise and a first guess."""
+
+FIRST_GUESS = 2e9
+"""Units a second before anything was measured: low, since a first piece that is too long starves the throttle."""
+
+
+class Pace:
+    """Sizes the pieces of one task and calls the slicer between them.
+
+    `speeds` (units a second by operation) outlives the task: the engine keeps it, so the next task starts well.
+    """
+
+    def __init__(
+        self,
+        operation: str,
+        total: float,
+        slicer: Slicer,
+        speeds: dict[str, float],
+        clock: Callable[[], float] = time.perf_counter,
+    ):
+        self._operation = operation
+        self._total = max(total, 1.0)
+        self._slicer = slicer
+        self._speeds = speeds
+        self._clock = clock
+        self._done = 0.0
+        self._since_pause = 0.0
+        self._mark = clock()
+
+    def room(self) -> float:
+        """Units of work that the next piece may have."""
+        return self._speeds.get(self._operation, FIRST_GUESS) * self._slicer.slice_s * FILL
+
+    def done(self, amount: float) -> None:
+        """A piece of `amount` units was computed since the last call: learn, and pause when a slice is used up."""
+        now = self._clock()
+        took = now - self._mark
+        self._done += amount
+        self._since_pause += took
+        if took > 1e-4:  # shorter ones say more about call overhead than about speed
+            speed = amount / took
+            known = self._speeds.get(self._operation, speed)
+            # Slower counts at once, faster by halves: a burst must not make the next piece too long.
+            self._speeds[self._operation] = min(speed, known) if speed < known / 2 else (known + speed) / 2
+        if self._since_pause + took > self._slicer.slice_s or self._done >= self._total:
+            self._slicer.pause_point(min(1.0, self._done / self._total))
+            self._since_pause = 0.0
+        self._mark = self._clock()

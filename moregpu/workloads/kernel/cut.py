@@ -1,0 +1,127 @@
+"""Cut a task for one worker: a rectangle of the output, and the regions of the inputs that it needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from moregpu_kernels.operations import OUTPUT
+
+from moregpu.jobs import ITEM_BYTES, Planned, Tensor
+from moregpu.workloads.kernel.plan import TASK_BYTES, Grid, grid_of
+from moregpu.workloads.protocol import Cost, Plan, TaskSpec, WorkerProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from moregpu.workloads.kernel.form import Form
+    from moregpu.workloads.kernel.spec import KernelSpec
+
+Range = tuple[int, int]
+
+_canonical = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def cut_task(spec: KernelSpec, plan: Plan, cursor: int, worker: WorkerProfile, budget_s: float) -> TaskSpec:
+    """Cut from grain `cursor` on what `worker` does in about `budget_s` seconds.
+
+    At least one grain; otherwise no longer than the budget, no more bytes than 64 MiB or than the worker has. A task
+    lies within one strip or is whole strips, so it is always a rectangle.
+    """
+    if not 0 <= cursor < plan.grains:
+        raise ValueError(f"grain {cursor} of {plan.grains}")
+    grid = grid_of(plan)
+    grains = (cursor, cursor + _count(grid, cursor, plan, worker, budget_s))
+    rows, columns = grid.span(grains)
+    form = grid.form
+    height, width = rows[1] - rows[0], columns[1] - columns[0]
+    return TaskSpec(
+        kind="kernel",
+        program=form.operation.encode(),
+        parameters=_canonical.encode(_parameters(spec, form, rows, columns)),
+        precision=form.dtype,  # how arrays are stored; sums are float32 always
+        grains=grains,
+        inputs={} if form.benchmark else _operands(spec, form, rows, columns),
+        outputs={OUTPUT: Planned(dtype=form.dtype, shape=form.operand_shape(OUTPUT, height, width))},
+        cost=Cost(
+            flops=form.tile_flops(height, width),
+            moved_bytes=float(form.tile_bytes(height, width)),
+            speed_key=plan.cost.speed_key,
+            bound_by=plan.cost.bound_by,
+        ),
+        seed=spec.seed or 0,
+    )
+
+
+def _count(grid: Grid, cursor: int, plan: Plan, worker: WorkerProfile, budget_s: float) -> int:
+    """How many grains from `cursor` on."""
+    memory = min(TASK_BYTES, worker.memory_budget_bytes)
+
+    def fits(count: int) -> bool:
+        rows, columns = grid.span((cursor, cursor + count))
+        height, width = rows[1] - rows[0], columns[1] - columns[0]
+        cost = msgspec.structs.replace(
+            plan.cost,
+            flops=grid.form.tile_flops(height, width),
+            moved_bytes=float(grid.form.tile_bytes(height, width)),
+        )
+        return worker.seconds(cost) <= budget_s and grid.form.tile_bytes(height, width) <= memory
+
+    at = cursor % grid.width
+    if at == 0:
+        strips = _largest(fits, grid.strips - cursor // grid.width, grid.width)
+        if strips:
+            return strips
+    return max(1, _largest(fits, grid.width - at, 1))
+
+
+def _largest(fits: Callable[[int], bool], limit: int, step: int) -> int:
+    """Largest multiple of `step`, up to `limit` of them, that fits; 0 for none. Cost and bytes grow with the count."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle * step) else (low, middle - 1)
+    return low * step
+
+
+def _parameters(spec: KernelSpec, form: Form, rows: Range, columns: Range) -> dict[str, Any]:
+    parameters: dict[str, Any] = {}
+    if form.about.takes_scalar:
+        parameters["scalar"] = spec.scalar
+    if form.benchmark:
+        # The data is made where it is needed: the region says which.
+        parameters |= {"inner": form.inner, "rows": rows, "columns": columns}
+    return parameters
+
+
+def _operands(spec: KernelSpec, form: Form, rows: Range, columns: Range) -> dict[str, Tensor]:
+    operands: dict[str, Tensor] = {}
+    for name in form.about.inputs:
+        tensor = spec.inputs[name]
+        region: tuple[Range, ...]
+        if form.about.form == "elements":
+            region = (rows,)
+        elif form.about.form == "rows":
+            region = (rows, columns)
+        else:
+            region = (rows, (0, form.inner)) if name == "a" else ((0, form.inner), columns)
+        whole = form.operand_shape(name, form.rows, form.columns)
+        operands[name] = _part(msgspec.structs.replace(tensor, shape=whole), region)
+    return operands
+
+
+def _part(tensor: Tensor, region: tuple[Range, ...]) -> Tensor:
+    """The part of a tensor: a region of its blob, or exactly its own bytes when they travel inline."""
+    if region == tuple((0, length) for length in tensor.shape):
+        return tensor
+    if not isinstance(tensor.data, bytes):
+        return msgspec.structs.replace(tensor, region=region)
+    item = ITEM_BYTES[tensor.dtype]
+    (start, stop), rest = region[0], region[1:]
+    if not rest:
+        data = tensor.data[start * item : stop * item]
+    else:
+        row = tensor.shape[1] * item
+        first, last = rest[0][0] * item, rest[0][1] * item
+        data = b"".join(tensor.data[at * row + first : at * row + last] for at in range(start, stop))
+    return Tensor(dtype=tensor.dtype, shape=tuple(end - begin for begin, end in region), data=data)

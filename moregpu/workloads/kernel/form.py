@@ -1,0 +1,166 @@
+"""From a KernelSpec to the one shape that everything after it works with; refuses what cannot run."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+from moregpu_kernels.operations import OPERATIONS, Operation
+
+from moregpu.errors import InvalidJob, TooLarge
+from moregpu.jobs import ITEM_BYTES, Blob, DType
+
+if TYPE_CHECKING:
+    from moregpu.workloads.kernel.spec import KernelSpec
+
+ELEMENTS_LIMIT = 10**12
+"""No input and no output of a job may have this many elements."""
+
+BENCHMARK_COLUMNS = 128
+"""Columns of softmax and layernorm in benchmark mode."""
+
+FLOAT32_MAX = (2 - 2**-23) * 2.0**127
+
+
+class Form(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's arrays in the two axes that it is cut along.
+
+    product: the output is rows × columns, the sums run over `inner`. rows: rows × columns, each row on its own.
+    elements: `rows` elements in a line, columns 1. A row-major array of any shape is the same bytes as its flat form.
+    """
+
+    operation: str
+    dtype: DType
+    rows: int
+    columns: int
+    inner: int
+    shape: tuple[int, ...]  # of the job's output
+    benchmark: bool
+
+    @property
+    def about(self) -> Operation:
+        """What is known of the operation."""
+        return OPERATIONS[self.operation]
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of an element."""
+        return ITEM_BYTES[self.dtype]
+
+    def operand_shape(self, name: str, rows: int, columns: int) -> tuple[int, ...]:
+        """Shape of the part of input `name` (or of the output) that a rows × columns part of the output needs."""
+        if self.about.form == "elements":
+            return (rows,)
+        if self.about.form == "product" and name == "a":
+            return (rows, self.inner)
+        if self.about.form == "product" and name == "b":
+            return (self.inner, columns)
+        return (rows, columns)
+
+    def tile_bytes(self, rows: int, columns: int) -> int:
+        """Bytes of inputs and output of a rows × columns part of the output."""
+        names = (*self.about.inputs, "out")
+        return self.item_bytes * sum(math.prod(self.operand_shape(name, rows, columns)) for name in names)
+
+    def tile_flops(self, rows: int, columns: int) -> float:
+        """Float operations of such a part."""
+        each = 2.0 * self.inner if self.about.form == "product" else self.about.flops
+        return each * rows * columns
+
+    def tile_amount(self, rows: int, columns: int) -> float:
+        """Its cost in the unit that bounds the operation."""
+        flops = self.about.bound_by == "flops"
+        return self.tile_flops(rows, columns) if flops else float(self.tile_bytes(rows, columns))
+
+
+def form_of(spec: KernelSpec) -> Form:
+    """Work out the form of a job, in Python integers alone: nothing is allocated.
+
+    Raises `InvalidJob` for shapes, dtypes or parameters that do not fit, `TooLarge` from 10¹² elements on.
+    """
+    about = OPERATIONS.get(spec.operation)
+    if about is None:
+        raise InvalidJob(f"there is no kernel called {spec.operation!r}", f"kernels: {', '.join(OPERATIONS)}")
+    if spec.dtype not in ("float32", "float16"):
+        raise InvalidJob(f"kernels do not compute in {spec.dtype}", "convert the arrays to float32 or float16")
+    if about.takes_scalar and not abs(spec.scalar) <= FLOAT32_MAX:
+        raise InvalidJob(f"the scalar {spec.scalar!r} is not a finite float32", "scale the array on your side")
+    form = _of_inputs(spec, about) if spec.size is None else _of_size(spec, about, spec.size)
+    sizes = [math.prod(form.operand_shape(name, form.rows, form.columns)) for name in (*about.inputs, "out")]
+    if max(sizes) >= ELEMENTS_LIMIT:
+        raise TooLarge(
+            f"{spec.operation} would hold an array of {max(sizes):,} elements",
+            f"stay under {ELEMENTS_LIMIT:,}: split the job",
+        )
+    return form
+
+
+def _of_size(spec: KernelSpec, about: Operation, size: int) -> Form:
+    if spec.inputs:
+        raise InvalidJob("a job has either `size` or `inputs`, not both", "leave out `size` to compute on your arrays")
+    if size < 0:
+        raise InvalidJob(f"size is {size}", "size counts rows or elements: 0 or more")
+    columns = {"product": size, "rows": BENCHMARK_COLUMNS, "elements": 1}[about.form]
+    shape = (size,) if about.form == "elements" else (size, columns)
+    inner = size if about.form == "product" else 0
+    return Form(
+        operation=spec.operation, dtype=spec.dtype, rows=size, columns=columns, inner=inner, shape=shape, benchmark=True
+    )
+
+
+def _of_inputs(spec: KernelSpec, about: Operation) -> Form:
+    if set(spec.inputs) != set(about.inputs):
+        names = " and ".join(about.inputs)
+        found = ", ".join(sorted(spec.inputs)) or "none"
+        raise InvalidJob(f"{spec.operation} takes {names}; inputs given: {found}", "or give `size` for a benchmark")
+    for name in about.inputs:
+        _refuse_misfit(spec, name)
+    a = spec.inputs["a"].shape
+    if about.form == "product":
+        b = spec.inputs["b"].shape
+        if len(a) != 2 or len(b) != 2 or a[1] != b[0]:
+            raise InvalidJob(
+                f"matmul of shapes {a} and {b} is not possible", "it takes (M, K) and (K, N): reshape vectors to 2 axes"
+            )
+        rows, columns, inner, shape = a[0], b[1], a[1], (a[0], b[1])
+    elif about.form == "rows":
+        if not a:
+            raise InvalidJob(f"{spec.operation} works along the last axis; a has none", "give at least one axis")
+        rows, columns, inner, shape = math.prod(a[:-1]), a[-1], 0, a
+    else:
+        if "b" in about.inputs and spec.inputs["b"].shape != a:
+            raise InvalidJob(
+                f"{spec.operation} takes two arrays of one shape, not {a} and {spec.inputs['b'].shape}",
+                "broadcast the smaller one first",
+            )
+        rows, columns, inner, shape = math.prod(a), 1, 0, a
+    return Form(
+        operation=spec.operation,
+        dtype=spec.dtype,
+        rows=rows,
+        columns=columns,
+        inner=inner,
+        shape=shape,
+        benchmark=False,
+    )
+
+
+def _refuse_misfit(spec: KernelSpec, name: str) -> None:
+    tensor = spec.inputs[name]
+    if tensor.dtype != spec.dtype:
+        raise InvalidJob(
+            f"{name} is {tensor.dtype}, the job computes in {spec.dtype}", f"convert {name} to {spec.dtype}"
+        )
+    if tensor.region is not None:
+        raise InvalidJob(f"{name} names a region of a larger array", "send that part as an array of its own")
+    if any(length < 0 for length in tensor.shape):
+        raise InvalidJob(f"{name} has shape {tensor.shape}", "lengths are 0 or more")
+    if math.prod(tensor.shape) >= ELEMENTS_LIMIT:
+        raise TooLarge(f"{name} has {math.prod(tensor.shape):,} elements", f"stay under {ELEMENTS_LIMIT:,}")
+    held = tensor.data.size_bytes if isinstance(tensor.data, Blob) else len(tensor.data)
+    if held != tensor.whole_bytes:
+        raise InvalidJob(
+            f"{name} holds {held:,} bytes; {tensor.dtype} of shape {tensor.shape} takes {tensor.whole_bytes:,}",
+            "the shape does not belong to these bytes",
+        )

@@ -1,0 +1,73 @@
+"""The kind `kernel`: nine operations, cut into rectangles, checked in full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from moregpu.jobs import Check, Evidence
+from moregpu.workloads.kernel.check import check_task
+from moregpu.workloads.kernel.combine import combine_parts
+from moregpu.workloads.kernel.cut import cut_task
+from moregpu.workloads.kernel.form import form_of
+from moregpu.workloads.kernel.plan import make_plan
+from moregpu.workloads.kernel.run import run_task
+from moregpu.workloads.kernel.spec import KernelSpec
+from moregpu.workloads.protocol import (
+    Array,
+    FleetSummary,
+    KernelEngine,
+    OutputWriter,
+    Part,
+    Plan,
+    Rejected,
+    Slicer,
+    TaskSpec,
+    WorkerProfile,
+    Workload,
+)
+
+
+class KernelWorkload:
+    """`Workload[KernelSpec]`; each method is the module of its name."""
+
+    kind = "kernel"
+
+    def validate(self, spec: KernelSpec) -> None:
+        """See `form.form_of`."""
+        form_of(spec)
+
+    def plan(self, spec: KernelSpec, fleet: FleetSummary) -> Plan:
+        """See `plan.make_plan`."""
+        return make_plan(spec, fleet)
+
+    def cut(self, spec: KernelSpec, plan: Plan, cursor: int, worker: WorkerProfile, budget_s: float) -> TaskSpec:
+        """See `cut.cut_task`."""
+        return cut_task(spec, plan, cursor, worker, budget_s)
+
+    def run(
+        self, task: TaskSpec, inputs: Mapping[str, Array], engine: KernelEngine, slicer: Slicer
+    ) -> Mapping[str, Array]:
+        """See `run.run_task`."""
+        return run_task(task, inputs, engine, slicer)
+
+    def check(
+        self,
+        task: TaskSpec,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        level: Check,
+        entropy: Callable[[int], bytes],
+    ) -> Evidence | Rejected:
+        """See `check.check_task`; needs no randomness, since everything is recomputed."""
+        return check_task(task, inputs, outputs, level)
+
+    def combine(self, plan: Plan, parts: Sequence[Part], out: OutputWriter) -> None:
+        """See `combine.combine_parts`."""
+        combine_parts(plan, parts, out)
+
+    def keeps_outputs(self, spec: KernelSpec) -> bool:
+        """Benchmark outputs are checked and dropped."""
+        return spec.size is None
+
+
+WORKLOAD: Workload[KernelSpec] = KernelWorkload()
