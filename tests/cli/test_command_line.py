@@ -1,0 +1,100 @@
+"""The command line: quick to start, one line for a mistake, an exit status that tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from moregpu.cli.main import COMMANDS
+
+
+def moregpu(*arguments: str, home: Path, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "moregpu", *arguments],
+        input=given,
+        env=os.environ | {"MOREGPU_HOME": str(home), "MOREGPU_SECRETS": "file"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_help_names_every_command(home: Path) -> None:
+    shown = moregpu("--help", home=home)
+    assert shown.returncode == 0
+    for name, command in COMMANDS.items():
+        assert name in shown.stdout
+        assert command.help.split()[0] in shown.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(home: Path, name: str) -> None:
+    shown = moregpu(name, "--help", home=home)
+    assert shown.returncode == 0, shown.stderr
+    assert "Usage: moregpu" in shown.stdout
+    if name != "token":
+        assert "--json" in shown.stdout
+
+
+def test_a_mistyped_command_suggests_the_right_one(home: Path) -> None:
+    shown = moregpu("wrokers", home=home)
+    assert shown.returncode == 2
+    assert "workers" in shown.stderr
+    assert "Traceback" not in shown.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["workers"], ["jobs"], ["job", "j-01"], ["cancel", "j-01"], ["invite"], ["audit"]]
+)
+def test_without_a_pool_each_command_says_how_to_start_one(home: Path, arguments: list[str]) -> None:
+    shown = moregpu(*arguments, home=home)
+    assert shown.returncode == 2
+    assert "moregpu serve" in shown.stderr
+    assert len(shown.stderr.splitlines()) == 2
+    assert shown.stdout == ""
+
+
+def test_an_error_is_one_json_object_where_json_was_asked_for(home: Path) -> None:
+    shown = moregpu("workers", "--json", home=home)
+    assert shown.returncode == 2
+    assert json.loads(shown.stdout)["error"]["type"] == "not-configured"
+    assert shown.stderr == ""
+
+
+def test_submit_wants_files_or_a_size(home: Path) -> None:
+    for arguments in (["matmul"], ["matmul", "a.npy", "--size", "4"], ["relu", "-o", "x.npy", "--size", "4"]):
+        shown = moregpu("submit", *arguments, home=home)
+        assert shown.returncode == 2
+        assert "Traceback" not in shown.stderr
+
+
+def test_files_that_are_no_arrays_are_refused_before_anything_is_sent(home: Path, tmp_path: Path) -> None:
+    """A pickle inside an .npy is code: it is refused, not run."""
+    np.save(tmp_path / "pickle.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    np.savez(tmp_path / "several.npy.npz", a=np.ones(2), b=np.ones(2))
+    (tmp_path / "text.npy").write_text("not an array")
+    (tmp_path / "short.npy").write_bytes((tmp_path / "pickle.npy").read_bytes()[:20])
+    for name in ("pickle.npy", "several.npy.npz", "text.npy", "short.npy", "absent.npy", "."):
+        shown = moregpu("submit", "relu", str(tmp_path / name), home=home)
+        assert shown.returncode == 2, name
+        assert "Traceback" not in shown.stderr
+        assert len(shown.stderr.splitlines()) <= 2, shown.stderr
+
+
+def test_an_unknown_kernel_is_refused_with_the_list_of_those_that_exist(home: Path) -> None:
+    shown = moregpu("submit", "matmull", "--size", "4", home=home)
+    assert shown.returncode == 2
+    assert "matmul" in shown.stderr
+
+
+def test_the_faces_that_are_not_built_say_so() -> None:
+    for module in ("moregpu_tui", "moregpu_tray"):
+        shown = subprocess.run([sys.executable, "-m", module], capture_output=True, text=True, check=False)
+        assert shown.returncode == 1
+        assert "not there yet" in shown.stderr
