@@ -27,6 +27,8 @@ Signature = Annotated[bytes, Meta(min_length=64, max_length=64)]
 Token = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Text = Annotated[str, Meta(max_length=10_000)]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Attempt = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]  # bounded: a database would refuse what Python holds
+Count = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -44,15 +46,15 @@ class Device(_Part, frozen=True, kw_only=True, array_like=True):
     name: Text
     driver: Text = ""
     engine: Text = "numpy"  # "numpy", "wgpu", …
-    memory_bytes: Annotated[int, Meta(ge=0)] = 0
-    cores: int = 0
+    memory_bytes: Count = 0
+    cores: Count = 0
 
 
 class LeaseRef(_Part, frozen=True, kw_only=True, array_like=True):
     """Names one lease exactly: nothing less is ever accepted."""
 
     task: Text
-    attempt: int
+    attempt: Attempt
     token: Token
 
 
@@ -61,7 +63,7 @@ class Assignment(_Part, frozen=True, kw_only=True, array_like=True):
 
     job: Text
     task: Text
-    attempt: int
+    attempt: Attempt
     token: Token
     kind: Text
     program: bytes  # kernel: the operation's name
@@ -88,7 +90,7 @@ class ResultEntry(_Part, frozen=True, kw_only=True, array_like=True):
     """What one attempt came to: a statement and outputs, or an error (then the statement is empty)."""
 
     task: Text
-    attempt: int
+    attempt: Attempt
     token: Token
     statement: bytes = b""
     outputs: dict[str, Tensor] = {}
@@ -99,7 +101,7 @@ class Verdict(_Part, frozen=True, kw_only=True, array_like=True):
     """The coordinator's last word on a lease: the worker may forget the result."""
 
     task: Text
-    attempt: int
+    attempt: Attempt
     token: Token
     verdict: Literal["accepted", "rejected", "fenced"]
     detail: Text = ""
@@ -122,7 +124,7 @@ class Hello(_Part, frozen=True, kw_only=True, array_like=True, tag="hello"):
 
     wi_pub: Key
     signature: Signature  # over b"moregpu/hello/1" || h
-    ws_number: Annotated[int, Meta(ge=0)]
+    ws_number: Count
     ws_signature: Signature  # by wi, over canonical ["moregpu/ws/1", ws_pub, ws_number]
     boot: Token  # random a process start: same boot = the same process reconnects
     name: Text
