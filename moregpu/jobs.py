@@ -164,7 +164,8 @@ ATTEMPT_MOVES: dict[AttemptState, frozenset[AttemptState]] = {
     AttemptState.RETURNED: frozenset({AttemptState.ACCEPTED, AttemptState.REJECTED, AttemptState.LOST}),
     AttemptState.ACCEPTED: frozenset(),
     AttemptState.REJECTED: frozenset(),
-    AttemptState.LOST: frozenset({AttemptState.RETURNED}),  # an expired lease is honoured until its token is replaced
+    # An expired lease is honoured until its token is replaced: its result counts, and its worker may hold it again.
+    AttemptState.LOST: frozenset({AttemptState.RETURNED, AttemptState.STARTED}),
 }
 JOB_ENDED = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 TASK_ENDED = frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED})

@@ -176,6 +176,16 @@ class LedgerBatch(_Row, frozen=True, kw_only=True):
     signature: bytes
 
 
+class Checkpoint(_Row, frozen=True, kw_only=True):
+    """The pool's own signature (`ci`) over a row of a chain: what stands before cannot be cut off or rewritten."""
+
+    writer: str
+    row: int
+    hash: bytes
+    at: float
+    signature: bytes
+
+
 # ---- what goes in and out --------------------------------------------------------------------------------------------
 
 
@@ -284,7 +294,8 @@ class Completed(_Row, frozen=True, kw_only=True):
     ledger: tuple[str, int, bytes] | None = None
     job: str = ""
     ready: bool = False  # every grain of the job is accepted: combine it
-    ended: bool = False  # the job reached its end state in this transaction (a task failed for good)
+    ended: bool = False  # the job reached its end state in this transaction: failed for good, or `result` was given
+    out: tuple[tuple[str, LeaseRef], ...] = ()  # with `ended`: (worker, lease) that were out, to be cancelled there
 
 
 class SignedBatch(_Row, frozen=True, kw_only=True):
@@ -293,6 +304,13 @@ class SignedBatch(_Row, frozen=True, kw_only=True):
     worker: str
     digests: tuple[bytes, ...]
     signature: bytes
+
+
+class Undone(_Row, frozen=True, kw_only=True):
+    """What a failed commit took back although somebody inside had seen it. Nobody outside was told any of it."""
+
+    jobs: frozenset[str] = frozenset()  # jobs that never became durable
+    leases: tuple[tuple[str, LeaseRef], ...] = ()  # (worker, lease) whose assignment may have left: fenced from now on
 
 
 # ---- the promise -----------------------------------------------------------------------------------------------------
@@ -311,6 +329,22 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Commit what is queued and let go."""
+        ...
+
+    async def settle(self) -> None:
+        """Wait until everything that this store has shown so far is durable.
+
+        Reads show what the newest steps did, committed or not. Whoever is about to tell the outside something that it
+        *read* waits here first. Raises `OutOfSpace` or `Unavailable` when some of it was undone instead.
+        """
+        ...
+
+    def subscribe(self, callback: Callable[[list[Event]], None]) -> Callable[[], None]:
+        """Call `callback` on the loop with the durable events of each commit, in order; returns the way to stop."""
+        ...
+
+    def watch_undone(self, callback: Callable[[Undone], None]) -> Callable[[], None]:
+        """Call `callback` on the loop when a commit failed, with what vanished; returns the way to stop."""
         ...
 
     # jobs and tasks
@@ -348,6 +382,10 @@ class Store(Protocol):
 
     async def task(self, id: str) -> TaskRow | None:
         """One task."""
+        ...
+
+    def blocked_by(self, job: JobRow) -> list[str]:
+        """Jobs that `job` waits for (`after`) and that are not done yet."""
         ...
 
     def has_ready_work(self) -> bool:
@@ -422,6 +460,22 @@ class Store(Protocol):
         """Signatures by batch number."""
         ...
 
+    async def ledger_head(self) -> tuple[str, int, bytes]:
+        """Our writer's name, its newest row and that row's hash: what a checkpoint signs."""
+        ...
+
+    async def ledger_writers(self) -> list[str]:
+        """Every writer that has a chain here."""
+        ...
+
+    async def add_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Keep a signed checkpoint."""
+        ...
+
+    async def checkpoints(self, writer: str) -> list[Checkpoint]:
+        """Checkpoints of a chain in order."""
+        ...
+
     # events
     async def events_since(self, seq: int, limit: int = 1000) -> list[Event] | None:
         """Durable events after `seq`; None when that is further back than is kept (the reader must resync)."""
@@ -429,10 +483,6 @@ class Store(Protocol):
 
     def last_seq(self) -> int:
         """Sequence of the newest committed event."""
-        ...
-
-    def subscribe(self, callback: Callable[[list[Event]], None]) -> None:
-        """Call `callback` on the event loop with the events of each transaction, after its commit."""
         ...
 
     async def note(self, event: Event) -> Event:

@@ -1,0 +1,52 @@
+"""Which blobs a value names, and the same value without keys and inline bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from moregpu.jobs import Blob, Tensor
+
+Value = TypeVar("Value")
+
+NO_KEY = bytes(32)
+"""What stands where a key was, once it is forgotten."""
+
+
+def blobs_in(value: Any) -> Iterator[Blob]:
+    """Every blob named anywhere inside a Struct, dict, list or tuple."""
+    if isinstance(value, Blob):
+        yield value
+    elif isinstance(value, msgspec.Struct):
+        for field in value.__struct_fields__:
+            yield from blobs_in(getattr(value, field))
+    elif isinstance(value, dict):
+        for item in cast("dict[Any, Any]", value).values():
+            yield from blobs_in(item)
+    elif isinstance(value, (list, tuple)):
+        for item in cast("list[Any]", value):
+            yield from blobs_in(item)
+
+
+def without_data(value: Value) -> Value:
+    """The same value with every blob's key blanked and every inline tensor emptied: names, dtypes, shapes stay."""
+    return cast("Value", _without_data(value))
+
+
+def _without_data(value: Any) -> Any:
+    if isinstance(value, Blob):
+        return msgspec.structs.replace(value, key=NO_KEY)
+    if isinstance(value, Tensor):
+        return msgspec.structs.replace(value, data=b"" if isinstance(value.data, bytes) else _without_data(value.data))
+    if isinstance(value, msgspec.Struct):
+        fields = {field: getattr(value, field) for field in value.__struct_fields__}
+        changed = {name: new for name, old in fields.items() if (new := _without_data(old)) is not old}
+        return msgspec.structs.replace(value, **changed) if changed else value
+    if isinstance(value, dict):
+        return {key: _without_data(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        items = cast("list[Any]", value)
+        return type(items)(_without_data(item) for item in items)
+    return value
