@@ -1,0 +1,37 @@
+"""Pools of real processes on loopback: the same commands that a person types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moregpu.cli.loopback import LoopbackPool
+from moregpu.client.pool import Pool
+
+
+@pytest.fixture(scope="session")
+def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackPool]:
+    """A coordinator with two workers, anna and ben. Whoever breaks one starts a pool of its own (`lone`)."""
+    with LoopbackPool(tmp_path_factory.mktemp("road") / "home") as local:
+        local.start_coordinator()
+        for name in ("anna", "ben"):
+            local.start_worker(name)
+        local.wait_for_workers()
+        yield local
+
+
+@pytest.fixture(scope="session")
+def pool(road: LoopbackPool) -> Iterator[Pool]:
+    """Connected to it as its admin."""
+    with road.connect() as connected:
+        yield connected
+
+
+@pytest.fixture
+def lone(tmp_path: Path) -> Iterator[LoopbackPool]:
+    """A coordinator that a test may kill, without workers."""
+    with LoopbackPool(tmp_path / "home") as local:
+        local.start_coordinator()
+        yield local
