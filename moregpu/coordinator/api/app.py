@@ -1,0 +1,149 @@
+"""The ASGI application: every request passes the guard, then its row of the table of doors."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping
+
+from starlette.routing import Route, Router, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from moregpu.coordinator.api.ask import Answer, Ask, ClientGone, Stream
+from moregpu.coordinator.api.guard import check_origin
+from moregpu.coordinator.api.problems import PROBLEM_JSON, MethodNotAllowed, encoded, problem, problem_headers
+from moregpu.coordinator.api.services import Services
+from moregpu.coordinator.api.socket import SocketAsk
+from moregpu.coordinator.api.table import DOORS, SOCKETS, Door, SocketDoor, admit, admit_to_job
+from moregpu.errors import MoreGPUError, NotFound, Unavailable
+from moregpu.platform.logs import facts
+
+log = logging.getLogger(__name__)
+
+
+def build_app(services: Services) -> ASGIApp:
+    """All doors of one coordinator."""
+    by_path: dict[str, dict[str, Door]] = {}
+    for door in DOORS:
+        by_path.setdefault(door.path, {})[door.verb] = door
+    routes = [
+        *(Route(path, endpoint=_Path(doors)) for path, doors in by_path.items()),
+        *(WebSocketRoute(door.path, endpoint=_Socket(door)) for door in SOCKETS),
+    ]
+    router = Router(routes, redirect_slashes=False, default=_nowhere)
+    return _Guard(router, services)
+
+
+class _Guard:
+    """Host and Origin first; whatever goes wrong behind becomes a problem document, and no traceback leaves."""
+
+    def __init__(self, inner: ASGIApp, services: Services):
+        self._inner = inner
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._request(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._socket(scope, receive, send)
+
+    async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        ask = Ask(scope, receive, send, self._services)
+        scope["moregpu.ask"] = ask
+        try:
+            check_origin(ask.headers, self._services.pool.reach.hosts)
+            await self._inner(scope, receive, send)
+        except ClientGone:
+            return
+        except (MoreGPUError, TimeoutError) as error:
+            if ask.started:  # returning in the middle makes the server close the connection, so that the cut shows
+                log.warning("an answer was cut off", extra=facts(path=scope["path"][:200], why=str(error)))
+            else:
+                await _answer_problem(ask, error if isinstance(error, MoreGPUError) else Unavailable())
+        except Exception:  # noqa: BLE001 — logged with its traceback; the caller gets a mark to ask about
+            mark = _noted(scope)
+            if not ask.started:
+                await _answer_problem(ask, MoreGPUError("the coordinator failed at this", f"its log has it: {mark}"))
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        ask = SocketAsk(scope, receive, send, self._services)
+        scope["moregpu.socket"] = ask
+        try:
+            check_origin(ask.headers, self._services.pool.reach.hosts)
+            await self._inner(scope, receive, send)
+        except ConnectionError:
+            return
+        except MoreGPUError as error:
+            if not ask.answered:
+                await ask.refuse(error)
+            else:
+                await ask.close(1008, error.title)
+        except Exception:  # noqa: BLE001 — logged with its traceback
+            _noted(scope)
+            if not ask.answered:
+                await ask.refuse(MoreGPUError("the coordinator failed at this"))
+            else:
+                await ask.close(1011, "the coordinator failed at this")
+
+
+class _Path:
+    """The verbs of one path."""
+
+    def __init__(self, doors: Mapping[str, Door]):
+        self._doors = doors
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        ask: Ask = scope["moregpu.ask"]
+        ask.params = scope.get("path_params", {})
+        door = self._doors.get(scope["method"])
+        if door is None:
+            raise MethodNotAllowed(f"{scope['method'][:20]} is not for {scope['path'][:80]}", _verbs(self._doors))
+        await admit(ask, door.access)
+        await admit_to_job(ask, door.owner)
+        answer = await door.handler(ask)
+        if isinstance(answer, Stream):
+            await ask.stream(answer)
+        else:
+            await ask.reply(answer)
+
+
+class _Socket:
+    """One WebSocket path."""
+
+    def __init__(self, door: SocketDoor):
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        ask: SocketAsk = scope["moregpu.socket"]
+        ask.params = scope.get("path_params", {})
+        await admit(ask, self._door.access)
+        await self._door.handler(ask)
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    """Paths that do not exist."""
+    raise NotFound(f"there is nothing at {scope['path'][:80]!r}", "the API is under /v1")
+
+
+async def _answer_problem(ask: Ask, error: MoreGPUError) -> None:
+    await ask.reply(
+        Answer(
+            status=error.status,
+            body=encoded(problem(error)),
+            media_type=PROBLEM_JSON,
+            headers=tuple(problem_headers(error)),
+        )
+    )
+
+
+def _verbs(doors: Mapping[str, Door]) -> str:
+    return "use " + ", ".join(sorted(doors))
+
+
+def _noted(scope: Scope) -> str:
+    """Log the exception that is being handled under a mark that the caller is told."""
+    mark = secrets.token_hex(4)
+    log.exception(
+        "a request failed", extra=facts(mark=mark, verb=scope.get("method", "WebSocket"), path=scope["path"][:200])
+    )
+    return mark
