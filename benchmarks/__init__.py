@@ -1,0 +1,1 @@
+"""Measurements, one module a subject: `python -m benchmarks.NAME [--json] [--check]`."""

@@ -1,0 +1,131 @@
+"""What a benchmark prints: a table for people, one object for programs, an exit status for CI."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+ROOT = Path(__file__).parent.parent
+
+
+class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One figure: the median of its runs."""
+
+    name: str
+    value: float
+    unit: str
+    better: Literal["lower", "higher", "neither"] = "neither"
+    bar: float | None = None
+    ok: bool = True
+    peers: dict[str, float] = {}
+    runs: int = 1
+    note: str = ""
+    skipped: str = ""
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """All of one call."""
+
+    machine: str
+    date: str
+    commit: str
+    results: list[Result]
+
+
+def result(
+    name: str,
+    values: Sequence[float],
+    unit: str,
+    better: Literal["lower", "higher", "neither"] = "neither",
+    bar: float | None = None,
+    note: str = "",
+    of: Callable[[Sequence[float]], float] = statistics.median,
+) -> Result:
+    """Make a figure of its runs and compare it with its bar; NaN never passes."""
+    value = of(values)
+    ok = bar is None or (value <= bar if better == "lower" else value >= bar)
+    return Result(name=name, value=value, unit=unit, better=better, bar=bar, ok=ok, runs=len(values), note=note)
+
+
+def percentile(share: float) -> Callable[[Sequence[float]], float]:
+    """The value that `share` of the runs do not exceed."""
+
+    def pick(values: Sequence[float]) -> float:
+        ordered = sorted(values)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    return pick
+
+
+def fsync_seconds(folder: Path, times: int = 50) -> list[float]:
+    """What one durable 4 KiB append costs on the disk of `folder`: it stands beside every speed figure."""
+    spent: list[float] = []
+    path = folder / ".fsync"
+    sync = getattr(os, "fdatasync", os.fsync)
+    try:
+        with path.open("wb", buffering=0) as file:
+            for _ in range(times):
+                file.write(bytes(4096))
+                begun = time.perf_counter()
+                sync(file.fileno())
+                spent.append(time.perf_counter() - begun)
+    finally:
+        path.unlink(missing_ok=True)
+    return spent
+
+
+def run(title: str, measure: Callable[[], list[Result]], arguments: Sequence[str] | None = None) -> None:
+    """Run a benchmark's command line."""
+    parser = argparse.ArgumentParser(description=title)
+    parser.add_argument("--json", action="store_true", help="print one object")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a bar is missed")
+    chosen = parser.parse_args(arguments)
+    report = Report(machine=machine(), date=time.strftime("%Y-%m-%d %H:%M %Z"), commit=commit(), results=measure())
+    if chosen.json:
+        print(msgspec.json.encode(report).decode())
+    else:
+        _table(title, report)
+    if chosen.check and not all(one.ok for one in report.results):
+        sys.exit(1)
+
+
+def machine() -> str:
+    """The machine, in a line."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        model = lines[0].partition(":")[2].strip() if lines else model
+    return f"{os.cpu_count()} × {model}, {platform.system()}, Python {platform.python_version()}"
+
+
+def commit() -> str:
+    """The commit that is measured."""
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip()
+
+
+def _table(title: str, report: Report) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, caption=f"{report.machine} · {report.date} · {report.commit}")
+    for heading in ("what", "value", "unit", "bar", "", "runs", "note"):
+        table.add_column(heading, justify="right" if heading in ("value", "bar", "runs") else "left")
+    for one in report.results:
+        bar = "" if one.bar is None else f"{'≤' if one.better == 'lower' else '≥'} {one.bar:g}"
+        verdict = "" if one.bar is None else ("[green]ok[/]" if one.ok else "[red]missed[/]")
+        table.add_row(one.name, one.skipped or f"{one.value:.4g}", one.unit, bar, verdict, str(one.runs), one.note)
+    Console().print(table)
