@@ -1,0 +1,47 @@
+"""`moregpu join`: give this machine's idle time to a pool, and go on doing so."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moregpu.errors import InviteRefused
+from moregpu.wire.invite import Invite, parse_invite
+from moregpu.worker.config import WorkerConfig
+from moregpu.worker.enrol import find_invite, introduction, refuse_argument
+from moregpu.worker.home import has_joined, worker_folder
+from moregpu.worker.supervisor import run_worker
+
+
+def join(
+    given: Annotated[str, typer.Argument(hidden=True)] = "",
+    cores: Annotated[int, typer.Option(min=0, help="CPU cores to lend; 0: all but one.")] = 0,
+    name: Annotated[str, typer.Option(help="What the pool calls this machine; by default its own name.")] = "",
+    ceiling: Annotated[float, typer.Option(min=0.05, max=1.0, help="Highest share of a device to use.")] = 0.85,
+    schedule: Annotated[str, typer.Option(help="always, 22:00-07:00, or mon-fri 19:00-07:00; sat,sun")] = "always",
+    state: Annotated[Path | None, typer.Option(help="State folder, one for each worker on this machine.")] = None,
+    invite_file: Annotated[Path | None, typer.Option(help="File (0600) that holds the invite.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Join without asking once more.")] = False,
+) -> None:
+    """Make this machine a worker of a pool, and work until Ctrl-C.
+
+    The invite is asked for, or read from standard input, MOREGPU_TOKEN or --invite-file; never from the command line.
+    A machine that has joined before needs none.
+    """
+    refuse_argument(given)
+    config = WorkerConfig.checked(
+        state=str(state) if state else "", name=name, cores=cores, ceiling=ceiling, schedule=schedule
+    )
+    invite: Invite | None = None
+    if invite_file is not None or not has_joined(worker_folder(config.state)):
+        invite = find_invite(invite_file)
+        if invite is None and sys.stdin.isatty():
+            invite = parse_invite(typer.prompt("Invite (one line, from `moregpu invite`)", hide_input=True))
+        if invite is not None:
+            typer.echo(introduction(invite), nl=False)
+            if sys.stdin.isatty() and not yes and not typer.confirm("Join this pool?", default=True):
+                raise InviteRefused("this machine did not join", "run `moregpu join` again when you want to")
+    raise typer.Exit(run_worker(config, invite))

@@ -1,0 +1,438 @@
+"""The agent's side of a compute child: starts it, feeds it, watches it, replaces it.
+
+Everything here runs on the event loop; a tiny task costs one write and one read of a socket pair. Tasks are answered in
+the order they were given, so the first unanswered one is what a crash or a hang is blamed on; the others are given to
+the next child as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import Protocol
+
+import msgspec
+
+from moregpu.errors import EngineError
+from moregpu.wire.messages import TaskError
+from moregpu.worker.frames import (
+    Beat,
+    Done,
+    Failed,
+    Forget,
+    FrameReader,
+    FromChild,
+    Ready,
+    RunTask,
+    SetDuty,
+    Stopped,
+    StopTask,
+    frame,
+)
+from moregpu.worker.memory import Region, pass_region
+
+_log = logging.getLogger(__name__)
+
+WATCH_S = 0.25
+"""Period of the look at whether the child still lives."""
+
+PAUSE_S = 0.1
+"""A child that has not paused by then is stopped by signal: pause works even in a hung kernel."""
+
+STOP_S = 1.0
+"""A child that has not stopped a task by then is replaced."""
+
+START_S = 60.0
+"""A child that has not loaded its engine by then is replaced (a cold disk takes seconds)."""
+
+MAX_RESTART_S = 30.0
+BLAS_VARIABLES = (
+    "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)  # fmt: skip
+
+
+class ComputeOwner(Protocol):
+    """Who is told what becomes of tasks. Each task ends by exactly one of `done`, `failed`, `stopped`."""
+
+    def begun(self, number: int) -> None:
+        """The child works on it now."""
+        ...
+
+    def progressed(self, number: int, share: float) -> None:
+        """Share of it that is done."""
+        ...
+
+    def done(self, number: int, done: Done, raw: bytes) -> None:
+        """Its outputs are there: in `raw`, or in its region."""
+        ...
+
+    def failed(self, number: int, error: TaskError) -> None:
+        """It could not be computed."""
+        ...
+
+    def stopped(self, number: int) -> None:
+        """It was stopped, or taken from the queue, as asked."""
+        ...
+
+
+class _Given(msgspec.Struct, kw_only=True):
+    """A task that the child has not answered."""
+
+    task: RunTask
+    raw: bytes
+    region: Region | None
+    begun: bool = False
+    stop_asked_at: float | None = None
+
+
+class Compute:
+    """One device. The child is started by the first task, and unloaded after `unload_s` without one."""
+
+    def __init__(
+        self,
+        owner: ComputeOwner,
+        *,
+        device: str,
+        cores: int,
+        memory_bytes: int = 1 << 30,
+        hang_s: float = 120.0,
+        unload_s: float = 600.0,
+    ):
+        self.device = device
+        self.driver = ""
+        """What the child said it computes with; empty until it was ready once."""
+        self.replaced = 0
+        """Children that crashed, hung or did not stop."""
+        self._owner = owner
+        self._cores = cores
+        self._memory_bytes = memory_bytes
+        self._hang_s = hang_s
+        self._unload_s = unload_s
+        self._duty = 1.0
+        self._given: dict[int, _Given] = {}
+        self._child: _Child | None = None
+        self._loop = asyncio.get_running_loop()
+        self._starts_failed = 0
+        self._start_at: float | None = None  # a restart waits until then
+        self._idle_since = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    # -- what the agent asks
+
+    def warm_up(self) -> None:
+        """Start the child before it is needed."""
+        if self._child is None and self._start_at is None and not self._closed:
+            self._start()
+
+    def give(self, task: RunTask, raw: bytes = b"", region: Region | None = None) -> None:
+        """Queue a task; `region` is its shared memory, where it has one."""
+        given = _Given(task=task, raw=raw, region=region)
+        self._given[task.number] = given
+        self.warm_up()
+        if self._child is not None:
+            self._child.give(given)
+            self._begin_next()
+
+    def stop(self, number: int) -> None:
+        """Stop a task. `stopped` follows, unless it ends by itself first."""
+        given = self._given.get(number)
+        if given is None or given.stop_asked_at is not None:
+            return
+        given.stop_asked_at = self._loop.time()
+        if self._child is None:
+            del self._given[number]
+            self._owner.stopped(number)
+        else:
+            self._child.wake()
+            self._child.send(StopTask(number=number))
+
+    def set_duty(self, duty: float) -> None:
+        """Obey this share between slices; 0 pauses."""
+        self._duty = duty
+        if self._child is not None:
+            self._child.set_duty(duty)
+
+    def forget(self, regions: list[Region]) -> None:
+        """Tell the child that these regions are closed."""
+        if self._child is not None and regions:
+            self._child.forget([region.number for region in regions])
+
+    @property
+    def pid(self) -> int | None:
+        """Of the child, while there is one."""
+        return None if self._child is None else self._child.process.pid
+
+    @property
+    def unanswered(self) -> int:
+        """Tasks the child has in hand."""
+        return len(self._given)
+
+    async def close(self) -> None:
+        """End the child. Tasks in hand are not answered any more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        child, self._child = self._child, None
+        if child is not None:
+            await child.end()
+
+    # -- the child's life
+
+    def _start(self) -> None:
+        self._start_at = None
+        self._child = _Child(self, self._loop, self.device, self._cores, self._memory_bytes)
+        self._child.set_duty(self._duty)
+        for given in self._given.values():
+            self._child.give(given)
+        if self._timer is None:
+            self._timer = self._loop.call_later(WATCH_S, self._watch)
+
+    def _watch(self) -> None:
+        """Look whether the child lives: a timer, since a task of its own would be one more thing to end."""
+        now = self._loop.time()
+        self._timer = self._loop.call_later(WATCH_S, self._watch)
+        if self._child is None:
+            if self._start_at is not None and now >= self._start_at:
+                self._start()
+            return
+        reason = self._trouble(self._child, now)
+        if reason:
+            self._replace(reason)
+        elif not self._given and now - self._idle_since > self._unload_s:
+            child, self._child = self._child, None
+            self._timer.cancel()
+            self._timer = None
+            child.kill()
+
+    def _trouble(self, child: _Child, now: float) -> str:
+        if not child.ready:
+            return "the compute process did not start in time" if now - child.started_at > START_S else ""
+        if child.frozen or not self._given:
+            return ""
+        if not now - max(child.heard_at, child.woken_at) <= self._hang_s:
+            return f"the compute process gave no sign of life for {self._hang_s:g} s and was replaced"
+        for given in self._given.values():
+            if given.stop_asked_at is not None and now - given.stop_asked_at > STOP_S:
+                return "the compute process did not stop in time and was replaced"
+        return ""
+
+    def child_gone(self, child: _Child) -> None:
+        """The child closed its socket: it crashed, or was killed."""
+        if child is self._child and not self._closed:
+            self._replace(f"the compute process ended in the middle of the task ({child.verdict()})")
+
+    def _replace(self, reason: str) -> None:
+        child, self._child = self._child, None
+        assert child is not None  # noqa: S101 — only called while there is one
+        child.kill()
+        self.replaced += 1
+        _log.warning("%s: %s", self.device, reason)
+        self._starts_failed = 0 if child.ready else self._starts_failed + 1
+        # What was to be stopped has stopped; what ran is blamed; the rest is given to the next child.
+        for number in [n for n, given in self._given.items() if given.stop_asked_at is not None]:
+            del self._given[number]
+            self._owner.stopped(number)
+        head = next(iter(self._given.values()), None)
+        if head is not None and (head.begun or not child.ready):
+            del self._given[head.task.number]
+            self._owner.failed(head.task.number, TaskError(code=EngineError.code, message=reason, fault="engine"))
+        for given in self._given.values():
+            given.begun = False
+        if not self._given:
+            return
+        if self._starts_failed == 0:
+            self._start()
+        else:
+            self._start_at = self._loop.time() + min(0.5 * 2.0 ** (self._starts_failed - 1), MAX_RESTART_S)
+
+    # -- what the child says
+
+    def heard(self, child: _Child, header: FromChild, raw: bytes) -> None:
+        """Take one frame of the child."""
+        if child is not self._child:
+            return
+        match header:
+            case Ready(driver=driver):
+                self.driver, self._starts_failed = driver, 0
+                self._begin_next()
+            case Beat(number=number, share=share):
+                if share is not None and number in self._given:
+                    self._owner.progressed(number, min(max(share, 0.0), 1.0))
+            case Done(number=number):
+                if self._given.pop(number, None) is not None:
+                    self._owner.done(number, header, raw)
+                self._begin_next()
+            case Failed(number=number):
+                if self._given.pop(number, None) is not None:
+                    error = TaskError(code=header.code, message=header.message, fault=header.fault)
+                    self._owner.failed(number, error)
+                self._begin_next()
+            case Stopped(number=number):
+                if self._given.pop(number, None) is not None:
+                    self._owner.stopped(number)
+                self._begin_next()
+
+    def _begin_next(self) -> None:
+        if self._child is None or not self._child.ready:
+            return
+        head = next(iter(self._given.values()), None)
+        if head is None:
+            self._idle_since = self._loop.time()
+        elif not head.begun:
+            self._child.woken_at = self._loop.time()
+            head.begun = True
+            self._owner.begun(head.task.number)
+
+
+class _Child(asyncio.Protocol):
+    """One child process and the socket to it."""
+
+    def __init__(self, compute: Compute, loop: asyncio.AbstractEventLoop, device: str, cores: int, memory_bytes: int):
+        self.ready = False
+        self.frozen = False  # by SIGSTOP, to make a pause hold
+        self.started_at = self.heard_at = self.woken_at = loop.time()
+        self._compute = compute
+        self._loop = loop
+        self._duty = 1.0
+        self._paused = False
+        self._pause_timer: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+        self._early: list[bytes] = []  # frames until the transport is there
+        self._reader = FrameReader()
+        self._passed: set[int] = set()
+        self.process, ours, self._passing = _spawn(device, cores, memory_bytes)
+        self._connecting = loop.create_task(self._connect(ours))
+
+    async def _connect(self, ours: socket.socket) -> None:
+        await self._loop.create_unix_connection(lambda: self, sock=ours)
+
+    # -- to it
+
+    def give(self, given: _Given) -> None:
+        if given.region is not None and given.region.number not in self._passed:
+            pass_region(self._passing, given.region)
+            self._passed.add(given.region.number)
+        self.send(given.task, given.raw)
+
+    def forget(self, regions: list[int]) -> None:
+        self._passed.difference_update(regions)
+        self.send(Forget(regions=regions))
+
+    def set_duty(self, duty: float) -> None:
+        self._duty = duty
+        self.send(SetDuty(duty=duty))
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
+            self._pause_timer = None
+        if duty > 0.0:
+            self._paused = False
+            self.wake()
+        elif not self.frozen:
+            self._pause_timer = self._loop.call_later(PAUSE_S, self._freeze)
+
+    def send(self, header: RunTask | StopTask | SetDuty | Forget, raw: bytes = b"") -> None:
+        data = frame(header, raw)
+        if self._transport is None:
+            self._early.append(data)
+        else:
+            self._transport.write(data)
+
+    def wake(self) -> None:
+        """Let a child that was stopped by signal go on."""
+        if self.frozen:
+            self.frozen = False
+            self.woken_at = self._loop.time()
+            self.process.send_signal(signal.SIGCONT)
+
+    def _freeze(self) -> None:
+        """It works on though it should pause: stop it from outside. An idle child does nothing anyway."""
+        self._pause_timer = None
+        if self.ready and not self._paused and self._compute.unanswered and self.process.poll() is None:
+            self.frozen = True
+            self.process.send_signal(signal.SIGSTOP)
+
+    # -- from it
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 — for the type
+        self._transport = transport
+        transport.writelines(self._early)
+        self._early.clear()
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_at = self._loop.time()
+        self._reader.feed(data)
+        try:
+            for header, raw in self._reader.from_child():
+                if isinstance(header, Ready):
+                    self.ready = True
+                elif isinstance(header, Beat):
+                    self._paused = header.paused
+                self._compute.heard(self, header, raw)
+        except (msgspec.MsgspecError, ValueError):
+            _log.exception("the compute process spoke nonsense")
+            self.kill()
+            self._compute.child_gone(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._compute.child_gone(self)
+
+    # -- its end
+
+    def verdict(self) -> str:
+        """How it ended, in words; waits for the little that is left between a closed socket and the end."""
+        try:
+            code = self.process.wait(timeout=0.05)
+        except subprocess.TimeoutExpired:
+            return "still ending"
+        if code >= 0:
+            return f"exit status {code}"
+        try:
+            return f"killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"killed by signal {-code}"
+
+    def kill(self) -> None:
+        """End it at once; it is collected as soon as it is gone."""
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
+        self.process.kill()  # also ends a process that is stopped
+        self._passing.close()
+        self._connecting.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        self._collect()
+
+    def _collect(self) -> None:
+        if self.process.poll() is None:
+            self._loop.call_later(0.05, self._collect)
+
+    async def end(self) -> None:
+        """End it and wait until it is gone."""
+        self.kill()
+        await self._loop.run_in_executor(None, self.process.wait)
+
+
+def _spawn(device: str, cores: int, memory_bytes: int) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket]:
+    """Start a child. Must be called on a thread that lives as long as the agent: the child dies with it."""
+    ours, theirs = socket.socketpair()
+    passing, received = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ours.setblocking(False)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MOREGPU")}
+    environment |= dict.fromkeys(BLAS_VARIABLES, str(cores))
+    with theirs, received:
+        fds = (theirs.fileno(), received.fileno())
+        facts = map(str, (os.getpid(), *fds, device, memory_bytes))
+        command = [sys.executable, "-m", "moregpu.worker.child", *facts]
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=fds, env=environment
+        )
+    return process, ours, passing

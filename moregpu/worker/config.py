@@ -1,0 +1,43 @@
+"""How a worker is set up: section `[worker]` of `config.toml`, options of `moregpu join`, and the tray's form alike."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from moregpu.errors import InvalidRequest
+from moregpu.worker.throttle.schedule import parse_schedule
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A worker's settings. Holds no secret: the invite goes to `run_worker` beside it."""
+
+    state: Annotated[str, Meta(title="State folder", description="Empty: the usual place")] = ""
+    name: Annotated[str, Meta(title="Name", description="Empty: the machine's name", max_length=100)] = ""
+    cores: Annotated[int, Meta(title="Cores", description="CPU cores to lend; 0: all but one", ge=0, le=4096)] = 0
+    ceiling: Annotated[
+        float, Meta(title="Ceiling", description="Highest share of a device that is used", ge=0.05, le=1.0)
+    ] = 0.85
+    schedule: Annotated[str, Meta(title="Schedule", description="always, 22:00-07:00, mon-fri 19:00-07:00")] = "always"
+    cache_bytes: Annotated[int, Meta(title="Cache", description="Disk for sealed inputs", ge=0)] = 2 << 30
+    hang_s: Annotated[
+        float, Meta(title="Hang", description="A compute process silent for so long is replaced", gt=0)
+    ] = 120.0
+    unload_s: Annotated[
+        float, Meta(title="Unload", description="Engines leave memory after so long without work", gt=0)
+    ] = 600.0
+    enrol_wait_s: Annotated[
+        float, Meta(title="Patience", description="Seconds to look for a pool that was never reached before", ge=0)
+    ] = 30.0
+
+    @classmethod
+    def checked(cls, **fields: Any) -> WorkerConfig:
+        """From what a person typed; raises `InvalidRequest` for a value out of its range."""
+        try:
+            config = msgspec.convert(fields, cls)
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(f"a setting of the worker is wrong: {error}", "see `moregpu join --help`") from error
+        parse_schedule(config.schedule)
+        return config

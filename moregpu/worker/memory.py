@@ -1,0 +1,123 @@
+"""Memory that agent and compute child share, so that large tensors are never sent between them.
+
+`memfd_create` where it exists (an unlinked temporary file elsewhere): nothing is left behind by a crash, and no name
+can be guessed. (`multiprocessing.shared_memory` before Python 3.13 unlinks the owner's segment when a reader ends.)
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import tempfile
+from collections.abc import Iterable
+
+ALIGNMENT = 64
+"""Values start at multiples of a cache line, as vector instructions like it."""
+
+_NUMBER_BYTES = 8
+
+
+class Region:
+    """A piece of shared memory: `number` names it between agent and child."""
+
+    def __init__(self, number: int, size_bytes: int):
+        self.number = number
+        self.size_bytes = size_bytes
+        self.fd = _anonymous(size_bytes)
+        self._map = mmap.mmap(self.fd, size_bytes)
+
+    def view(self, start: int, size_bytes: int) -> memoryview:
+        """Bytes [start, start + size)."""
+        return memoryview(self._map)[start : start + size_bytes]
+
+    def close(self) -> None:
+        """Give the descriptor back; the mapping goes when its last view does."""
+        os.close(self.fd)
+
+
+def _anonymous(size_bytes: int) -> int:
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("moregpu")
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, size_bytes)
+    return fd
+
+
+class RegionPool:
+    """Regions for reuse: fresh memory costs a page fault every 4 KiB, a quarter of a download's time."""
+
+    def __init__(self, kept_bytes: int = 256 << 20):
+        self._kept_bytes = kept_bytes
+        self._free: list[Region] = []
+        self._next = 1
+
+    def take(self, size_bytes: int) -> Region:
+        """A region of at least that size (a power of two)."""
+        wanted = max(mmap.PAGESIZE, 1 << (max(1, size_bytes) - 1).bit_length())
+        for region in self._free:
+            if region.size_bytes == wanted:
+                self._free.remove(region)
+                return region
+        region = Region(self._next, wanted)
+        self._next += 1
+        return region
+
+    def give(self, region: Region) -> list[Region]:
+        """Take a region back; returns those that were closed to stay within the limit (the child forgets them)."""
+        self._free.append(region)
+        closed: list[Region] = []
+        while sum(free.size_bytes for free in self._free) > self._kept_bytes:
+            oldest = self._free.pop(0)
+            oldest.close()
+            closed.append(oldest)
+        return closed
+
+    def close(self) -> None:
+        """Close what is free."""
+        for region in self._free:
+            region.close()
+        self._free.clear()
+
+
+def offsets(sizes: Iterable[int]) -> tuple[list[int], int]:
+    """Where values of these sizes start in one region, and its size."""
+    starts: list[int] = []
+    stop = 0
+    for size in sizes:
+        starts.append(stop)
+        stop += -(-size // ALIGNMENT) * ALIGNMENT
+    return starts, stop
+
+
+# ---- passing regions to the child ------------------------------------------------------------------------------------
+
+
+def pass_region(passing: socket.socket, region: Region) -> None:
+    """Send a region's descriptor, named by its number."""
+    socket.send_fds(passing, [region.number.to_bytes(_NUMBER_BYTES, "little")], [region.fd])
+
+
+class AttachedRegions:
+    """The child's side: regions that were passed, mapped on first use."""
+
+    def __init__(self, passing: socket.socket):
+        self._passing = passing
+        self._maps: dict[int, mmap.mmap] = {}
+
+    def map(self, number: int) -> mmap.mmap:
+        """The region of that number; it was passed before the frame that names it was sent."""
+        while number not in self._maps:
+            name, fds, _, _ = socket.recv_fds(self._passing, _NUMBER_BYTES, 1)
+            if not fds:
+                raise EOFError("the agent is gone")
+            self._maps[int.from_bytes(name, "little")] = mmap.mmap(fds[0], 0)
+            os.close(fds[0])
+        return self._maps[number]
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Drop mappings; the memory goes when its last array does."""
+        for number in numbers:
+            self._maps.pop(number, None)

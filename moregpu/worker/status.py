@@ -1,0 +1,49 @@
+"""What a worker shows of itself: for a terminal line, the tray and its menu alike."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+State = Literal["starting", "connecting", "online", "pending", "paused", "leaving"]
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker at one moment."""
+
+    state: State = "starting"
+    reason: str = ""  # why it is paused, or cannot connect
+    pool_name: str = ""
+    fingerprint: str = ""
+    worker: str = ""
+    name: str = ""
+    address: str = ""
+    duty: float = 0.0
+    ceiling: float = 0.0
+    schedule: str = "always"
+    running: int = 0
+    kept: int = 0  # results without a last word
+    done: int = 0
+    failed: int = 0
+    busy_s: float = 0.0
+    retry_s: float | None = None  # until the next attempt to connect
+
+    @property
+    def line(self) -> str:
+        """One line for people."""
+        where = f"{self.pool_name or 'the pool'}"
+        match self.state:
+            case "starting":
+                return "starting"
+            case "connecting":
+                when = f"; next try in {self.retry_s:.0f} s" if self.retry_s is not None and self.retry_s >= 1 else ""
+                return f"{where} does not answer ({self.reason}){when}" if self.reason else f"connecting to {where}"
+            case "online":
+                return f"online in {where} as {self.name} ({self.worker}), up to {self.ceiling:.0%} of this machine"
+            case "pending":
+                return f"{where} knows this worker; its admin must approve it first"
+            case "paused":
+                return f"online in {where}, but {self.reason}"
+            case "leaving":
+                return "handing back what is not done"

@@ -1,0 +1,147 @@
+"""Keeps an agent running: starts it in a process of its own, and again when it ends as it should not.
+
+The supervisor holds nothing and imports little, so there is nothing in it that could break. Agent and compute children
+die with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from moregpu.worker.config import WorkerConfig
+from moregpu.worker.enrol import enrol
+from moregpu.worker.home import WorkerHome, worker_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from moregpu.wire.invite import Invite
+
+FINAL = 64
+"""An agent adds it to the exit status of an error that starting again would not mend."""
+
+FIRST_DELAY_S = 0.1
+MAX_DELAY_S = 30.0
+HEALTHY_S = 30.0
+"""An agent that ran for so long is started again at once."""
+
+POLL_S = 0.25
+STOP_S = 4.0
+"""An agent that does not leave by then is killed; it hands its work back within 2."""
+
+
+def run_worker(config: WorkerConfig, invite: Invite | None = None, *, stop: threading.Event | None = None) -> int:
+    """Run a worker until it is told to stop; returns an exit status (0, or that of the error which ended it).
+
+    Args:
+        config: how the worker is set up.
+        invite: for a worker that has not joined yet.
+        stop: ends it from another thread. On the main thread SIGINT, SIGTERM and SIGHUP do, too.
+
+    Raises:
+        MoreGPUError: what is wrong before anything runs (`NotConfigured`, `StateRefused`, `InvalidRequest`).
+    """
+    folder = worker_folder(config.state)
+    if invite is not None:
+        enrol(folder, invite)
+    else:
+        WorkerHome.existing(folder).close()
+    return Supervisor(config, stop or threading.Event()).run()
+
+
+class Supervisor:
+    """Starts agents, one after another."""
+
+    def __init__(self, config: WorkerConfig, stop: threading.Event):
+        self._config = msgspec.json.encode(config)
+        self._stop = stop
+        self.process: subprocess.Popen[bytes] | None = None
+        self.restarts = 0
+
+    def run(self) -> int:
+        """Until an agent ends for good, or `stop` is set."""
+        delay_s = FIRST_DELAY_S
+        with _signals_set(self._stop.set):
+            while True:
+                began = time.monotonic()
+                status = self._run_agent()
+                if self._stop.is_set():
+                    return 0
+                if status == 0:
+                    return 0
+                if FINAL < status < FINAL + 64:
+                    return status - FINAL
+                self.restarts += 1
+                delay_s = FIRST_DELAY_S if time.monotonic() - began > HEALTHY_S else min(2 * delay_s, MAX_DELAY_S)
+                sys.stderr.write(f"moregpu: the worker's agent ended ({_verdict(status)}); starting it again\n")
+                sys.stderr.flush()
+                if self._stop.wait(delay_s):
+                    return 0
+
+    def _run_agent(self) -> int:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "moregpu.worker.process", str(os.getpid())], stdin=subprocess.PIPE
+        )
+        try:
+            assert self.process.stdin is not None  # noqa: S101 — for the type
+            with self.process.stdin as settings:
+                settings.write(self._config)
+        except BrokenPipeError:
+            pass  # it died at once; its status says why
+        return self._wait(self.process)
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> int:
+        """Wait for its end; pass a stop on, and insist on it after a while.
+
+        Polls, since a signal handler can neither interrupt a wait for a child nor be reached by an event alone.
+        """
+        asked_at: float | None = None
+        while True:
+            try:
+                return process.wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                pass
+            if asked_at is None and self._stop.is_set():
+                asked_at = time.monotonic()
+                process.terminate()
+            if asked_at is not None and time.monotonic() - asked_at > STOP_S:
+                process.kill()
+
+
+def _verdict(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+
+
+@contextmanager
+def _signals_set(stop: Callable[[], None]) -> Iterator[None]:
+    """On the main thread, have the signals that ask a process to end call `stop`."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        stop()
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,347 @@
+"""One task's way through the worker: inputs in, compute, outputs out, a statement about exactly that.
+
+A tiny task (all values inside messages) takes one frame to the child and one back, all on the event loop. A larger one
+has a region of shared memory; its inputs are fetched and its outputs stored by threads, while others compute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from moregpu.blobs.regions import read_part
+from moregpu.errors import EngineError, InvalidJob, MoreGPUError
+from moregpu.jobs import Blob, Planned, Tensor, size_bytes
+from moregpu.wire.messages import Assignment, LeaseRef, ResultEntry, TaskError
+from moregpu.wire.statement import Described, Ran, content_digest, described, statement_of
+from moregpu.worker.compute import Compute
+from moregpu.worker.frames import Done, Place, RunTask
+from moregpu.worker.memory import Region, RegionPool, offsets
+from moregpu.worker.session import Key, WorkerSession, is_tiny, key_of
+from moregpu.worker.transfers import Transfers
+
+_log = logging.getLogger(__name__)
+
+LARGE_AT_ONCE = 3
+"""Large tasks in memory at once: one fetches, one computes, one stores."""
+
+
+class _Work(msgspec.Struct, kw_only=True):
+    """A task under way."""
+
+    assignment: Assignment
+    ref: LeaseRef
+    number: int
+    compute: Compute
+    inputs: dict[str, Described] = {}
+    region: Region | None = None
+    answer: asyncio.Future[Done | TaskError | None] | None = None  # large tasks: what the child said
+    driver: asyncio.Task[None] | None = None
+    in_child: bool = False
+    unwanted: asyncio.Event
+
+
+class Work:
+    """All tasks under way: tells the session what becomes of them."""
+
+    def __init__(
+        self,
+        session: WorkerSession,
+        computes: Mapping[str, Compute],
+        transfers: Transfers,
+        wake: Callable[[], None],
+        kept: Callable[[ResultEntry], None],
+        now: Callable[[], float],
+    ):
+        """`wake` is called when something is to be sent, `kept` with each result that was made."""
+        self._session = session
+        self._computes = computes
+        self._transfers = transfers
+        self._wake = wake
+        self._tell_kept = kept
+        self._now = now
+        self._by_key: dict[Key, _Work] = {}
+        self._by_number: dict[int, _Work] = {}
+        self._next = 1
+        self._regions = RegionPool()
+        self._room = asyncio.Semaphore(LARGE_AT_ONCE)
+        self.tasks_done = 0
+        self.tasks_failed = 0
+        self.busy_s = 0.0
+
+    @property
+    def running(self) -> int:
+        """Tasks under way."""
+        return len(self._by_key)
+
+    def run(self, assignment: Assignment) -> None:
+        """Start on a task; what becomes of it is told to the session."""
+        ref = LeaseRef(task=assignment.task, attempt=assignment.attempt, token=assignment.token)
+        compute = self._computes.get(assignment.device) or next(iter(self._computes.values()))
+        work = _Work(
+            assignment=assignment, ref=ref, number=self._next, compute=compute, unwanted=asyncio.Event()
+        )  # fmt: skip
+        self._next += 1
+        self._by_key[key_of(ref)] = work
+        self._by_number[work.number] = work
+        if is_tiny(assignment):
+            self._run_tiny(work)
+        else:
+            work.driver = asyncio.get_running_loop().create_task(self._run_large(work), name=f"task {ref.task}")
+
+    def stop(self, ref: LeaseRef) -> None:
+        """Nobody wants it any more."""
+        work = self._by_key.pop(key_of(ref), None)
+        if work is None:
+            return
+        work.unwanted.set()
+        if work.in_child:
+            work.compute.stop(work.number)
+
+    async def close(self) -> None:
+        """Let everything go."""
+        drivers = [work.driver for work in self._by_number.values() if work.driver is not None]
+        for driver in drivers:
+            driver.cancel()
+        await asyncio.gather(*drivers, return_exceptions=True)
+        self._by_key.clear()
+        self._by_number.clear()
+        self._regions.close()
+
+    # -- tiny tasks
+
+    def _run_tiny(self, work: _Work) -> None:
+        assignment = work.assignment
+        places: dict[str, Place] = {}
+        parts: list[bytes] = []
+        start = 0
+        try:
+            for name, tensor in assignment.inputs.items():
+                part = _inline_part(tensor)
+                places[name] = _input_place(tensor, start)
+                parts.append(part)
+                start += len(part)
+        except MoreGPUError as error:
+            self._fail(work, TaskError(code=error.code, message=str(error), fault="task"))
+            return
+        work.in_child = True
+        work.compute.give(_run_task(work, places, _packed(assignment.outputs), None), b"".join(parts))
+        # While the child computes: the digests that the statement needs.
+        for (name, tensor), part in zip(assignment.inputs.items(), parts, strict=True):
+            content = content_digest(assignment.digest_key, tensor.dtype, tensor.part_shape, part)
+            work.inputs[name] = described(tensor, content)
+
+    def _done_tiny(self, work: _Work, done: Done, raw: bytes) -> None:
+        outputs: dict[str, Tensor] = {}
+        contents: dict[str, Described] = {}
+        for name, place in done.outputs.items():
+            value = raw[place.start : place.start + place.size_bytes]
+            tensor = Tensor(dtype=place.dtype, shape=place.shape, data=value)
+            outputs[name] = tensor
+            content = content_digest(work.assignment.digest_key, place.dtype, place.shape, value)
+            contents[name] = described(tensor, content)
+        self._finish(work, done.seconds, outputs, contents)
+
+    # -- large tasks
+
+    async def _run_large(self, work: _Work) -> None:
+        async with self._room:
+            if work.unwanted.is_set():
+                self._forget(work)
+                return
+            names, sizes = _layout(work.assignment)
+            starts, size = offsets(sizes)
+            region = work.region = self._regions.take(size)
+            try:
+                await self._through(work, region, dict(zip(names, starts, strict=True)))
+            except MoreGPUError as error:
+                self._fail(work, TaskError(code=error.code, message=str(error), fault="worker"))
+            except OSError as error:
+                self._fail(work, TaskError(code=EngineError.code, message=str(error), fault="worker"))
+            finally:
+                self._forget(work)
+                work.compute.forget(self._regions.give(region))
+
+    async def _through(self, work: _Work, region: Region, starts: Mapping[tuple[str, str], int]) -> None:
+        assignment = work.assignment
+        places = {name: _input_place(tensor, starts["in", name]) for name, tensor in assignment.inputs.items()}
+        outputs = {name: _output_place(planned, starts["out", name]) for name, planned in assignment.outputs.items()}
+        work.inputs = await self._transfers.fetch(assignment, region, places, work.unwanted)
+        if work.unwanted.is_set():
+            return
+        work.answer = asyncio.get_running_loop().create_future()
+        work.in_child = True
+        work.compute.give(_run_task(work, places, outputs, region), region=region)
+        try:
+            answer = await asyncio.shield(work.answer)
+        except asyncio.CancelledError:
+            await work.compute.close()  # the region must not be reused while the child writes to it
+            raise
+        if answer is None or work.unwanted.is_set():
+            return
+        if isinstance(answer, TaskError):
+            self._fail(work, answer)
+            return
+        self._session.computed(work.ref)
+        tensors, contents = await self._transfers.store(assignment, region, outputs, work.unwanted)
+        if not work.unwanted.is_set():
+            self._finish(work, answer.seconds, tensors, contents)
+
+    # -- what the child says (`ComputeOwner`)
+
+    def begun(self, number: int) -> None:
+        """The child works on it now."""
+        work = self._by_number.get(number)
+        if work is not None:
+            self._session.begun(work.ref, self._now())
+            if not is_tiny(work.assignment):
+                self._wake()
+
+    def progressed(self, number: int, share: float) -> None:
+        """Share of it that is done."""
+        work = self._by_number.get(number)
+        if work is not None:
+            self._session.progressed(work.ref, share, self._now())
+            self._wake()
+
+    def done(self, number: int, done: Done, raw: bytes) -> None:
+        """Its outputs are there."""
+        work = self._answered(number, done)
+        if work is not None:
+            self._done_tiny(work, done, raw)
+
+    def failed(self, number: int, error: TaskError) -> None:
+        """It could not be computed."""
+        work = self._answered(number, error)
+        if work is not None:
+            self._fail(work, error)
+
+    def stopped(self, number: int) -> None:
+        """It was stopped, as asked."""
+        work = self._answered(number, None)
+        if work is not None:
+            self._forget(work)
+
+    def _answered(self, number: int, answer: Done | TaskError | None) -> _Work | None:
+        """Pass the answer on to a large task's driver; a tiny task is returned, for the caller to end."""
+        work = self._by_number.get(number)
+        if work is None:
+            return None
+        work.in_child = False
+        if work.answer is None:
+            return work
+        if not work.answer.done():
+            work.answer.set_result(answer)
+        return None
+
+    # -- the end
+
+    def _finish(self, work: _Work, seconds: float, outputs: dict[str, Tensor], contents: dict[str, Described]) -> None:
+        compute = work.compute
+        duty = self._session.duty.get(compute.device, 1.0)
+        statement = statement_of(
+            work.assignment,
+            pool=self._session.identity.pool,
+            worker=self._session.keys.worker_id,
+            inputs=work.inputs,
+            outputs=contents,
+            ran=Ran(device=compute.device, driver=compute.driver, duty=duty, seconds=seconds),
+        )
+        self._forget(work)
+        self.tasks_done += 1
+        self.busy_s += seconds
+        self._kept(self._session.finished(work.ref, statement, outputs, self._now()))
+
+    def _fail(self, work: _Work, error: TaskError) -> None:
+        self._forget(work)
+        self.tasks_failed += 1
+        _log.warning("task %s failed: %s", work.ref.task, error.message)
+        self._kept(self._session.failed(work.ref, error, self._now()))
+
+    def _kept(self, entry: ResultEntry | None) -> None:
+        if entry is not None:
+            self._tell_kept(entry)
+            self._wake()
+
+    def _forget(self, work: _Work) -> None:
+        self._by_number.pop(work.number, None)
+        if self._by_key.get(key_of(work.ref)) is work:
+            del self._by_key[key_of(work.ref)]
+
+
+# ---- where values lie ------------------------------------------------------------------------------------------------
+
+
+def _inline_part(tensor: Tensor) -> bytes:
+    """The bytes that are meant; raises `InvalidJob` where they do not fit the shape."""
+    if isinstance(tensor.data, Blob):
+        raise InvalidJob("a tiny task names a blob")
+    if tensor.region is None and len(tensor.data) == tensor.whole_bytes:
+        return tensor.data
+    return bytes(read_part(tensor, _no_blob))
+
+
+def _no_blob(_start: int, _stop: int, _out: memoryview) -> None:
+    raise InvalidJob("a tiny task names a blob")
+
+
+def _input_place(tensor: Tensor, start: int) -> Place:
+    return Place(
+        dtype=tensor.dtype,
+        shape=tensor.part_shape,
+        start=start,
+        size_bytes=tensor.part_bytes,
+        whole_shape=tensor.shape,
+        region=tensor.region,
+    )
+
+
+def _output_place(planned: Planned, start: int) -> Place:
+    return Place(
+        dtype=planned.dtype,
+        shape=planned.shape,
+        start=start,
+        size_bytes=size_bytes(planned.dtype, planned.shape),
+    )
+
+
+def _packed(outputs: Mapping[str, Planned]) -> dict[str, Place]:
+    """Outputs one behind the other, as they follow the child's answer."""
+    places: dict[str, Place] = {}
+    start = 0
+    for name, planned in outputs.items():
+        places[name] = _output_place(planned, start)
+        start += places[name].size_bytes
+    return places
+
+
+def _layout(assignment: Assignment) -> tuple[list[tuple[str, str]], list[int]]:
+    """Names and sizes of all values of a task, inputs first."""
+    names: list[tuple[str, str]] = []
+    sizes: list[int] = []
+    for name, tensor in assignment.inputs.items():
+        names.append(("in", name))
+        sizes.append(tensor.part_bytes)
+    for name, planned in assignment.outputs.items():
+        names.append(("out", name))
+        sizes.append(size_bytes(planned.dtype, planned.shape))
+    return names, sizes
+
+
+def _run_task(work: _Work, inputs: dict[str, Place], outputs: dict[str, Place], region: Region | None) -> RunTask:
+    assignment = work.assignment
+    return RunTask(
+        number=work.number,
+        kind=assignment.kind,
+        program=assignment.program,
+        parameters=assignment.parameters,
+        precision=assignment.precision,
+        seed=assignment.seed,
+        time_limit_s=assignment.time_limit_s,
+        inputs=inputs,
+        outputs=outputs,
+        memory=None if region is None else region.number,
+    )
