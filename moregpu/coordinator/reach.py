@@ -25,6 +25,8 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     hosts: frozenset[str]
     """Lower-case names and addresses that the Host header may name."""
     loopback_only: bool
+    port: int
+    """Where it listens here; what is advertised may name another."""
 
     @property
     def note(self) -> str:
@@ -54,6 +56,7 @@ def reach(host: str, port: int, advertise: Sequence[str] = (), allowed_hosts: Se
         addresses=addresses,
         hosts=frozenset(hosts | set(_LOOPBACK_HOSTS)),
         loopback_only=loopback and not advertise,
+        port=port,
     )
 
 

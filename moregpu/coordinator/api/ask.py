@@ -218,8 +218,10 @@ class Ask:
         self, status: int, media_type: str, length: int | None, headers: tuple[tuple[bytes, bytes], ...], *, close: bool
     ) -> None:
         self.started = True
-        sent = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store"), *headers]
-        if length is not None and not any(name == b"content-length" for name, _ in headers):
+        sent = [(b"cache-control", b"no-store"), *headers]
+        if status != 204:
+            sent.append((b"content-type", media_type.encode()))
+        if length is not None and status != 204 and not any(name == b"content-length" for name, _ in headers):
             sent.append((b"content-length", str(length).encode()))
         if close:
             sent.append((b"connection", b"close"))

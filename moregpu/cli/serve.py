@@ -1,0 +1,175 @@
+"""`moregpu serve`: run a coordinator; with `--worker` this machine lends its idle time to it, too."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Coroutine, Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from moregpu.cli.show import JsonOption
+
+if TYPE_CHECKING:
+    from moregpu.coordinator.server import Opening
+
+_WORKER_STOP_S = 15.0
+
+
+def serve(
+    worker: Annotated[bool, typer.Option("--worker", help="Make this machine a worker of the pool as well.")] = False,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.", metavar="ADDRESS")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 8787,
+    advertise: Annotated[
+        list[str] | None, typer.Option(help="Name or address that invites carry; up to four.", metavar="NAME")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Another name that requests may use for this coordinator.", metavar="NAME")
+    ] = None,
+    state: Annotated[Path | None, typer.Option(help="State folder, where it is not the usual one.")] = None,
+    name: Annotated[str, typer.Option(help="The pool's name; default: this machine's.")] = "",
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM chain of a certificate of your own.")] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM key of that certificate.")] = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    as_json: JsonOption = False,
+) -> None:
+    """Run a coordinator: this machine holds the pool. The first run prints how to get in, once."""
+    from moregpu.coordinator.server import ServeConfig
+    from moregpu.coordinator.server import serve as run_coordinator
+    from moregpu.errors import InvalidRequest
+    from moregpu.platform import logs, paths
+
+    if log_level not in ("debug", "info", "warning", "error"):
+        raise InvalidRequest(f"--log-level {log_level[:20]!r} is no level", "debug, info, warning or error")
+    logs.set_up(log_level, path=paths.log_folder() / "coordinator.log")
+    config = ServeConfig(
+        host=host,
+        port=port,
+        advertise=tuple(advertise or ()),
+        allowed_hosts=tuple(allow_host or ()),
+        state=str(state) if state else "",
+        name=name,
+        tls_cert=str(tls_cert) if tls_cert else "",
+        tls_key=str(tls_key) if tls_key else "",
+        worker_invite=worker,
+    )
+    with contextlib.ExitStack() as stack:
+
+        def ready(opening: Opening) -> None:
+            _tell(opening, as_json=as_json)
+            if opening.worker_line:
+                worker_state = opening.state / "worker" if state else paths.state_folder("worker")
+                stack.enter_context(_worker_process(worker_state, opening.worker_line))
+
+        _run(run_coordinator(config, ready))
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """Run on uvloop where it exists."""
+    import asyncio
+
+    try:
+        import uvloop
+    except ImportError:  # Windows
+        asyncio.run(work)
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(work)
+
+
+def _tell(opening: Opening, *, as_json: bool) -> None:
+    """Say once how to get in. These lines go to the terminal and nowhere else."""
+    if as_json:
+        import msgspec
+
+        typer.echo(msgspec.json.encode({**_facts(opening), "event": "listening"}).decode())
+        sys.stdout.flush()
+        return
+    lines = [
+        f"Pool         {opening.pool_name}",
+        f"Fingerprint  {opening.fingerprint}",
+        f"Listening    {opening.url}",
+        f"             {opening.note}",
+        f"State        {opening.state} ({_kept(opening)})",
+    ]
+    if opening.profile:
+        lines.append(f"Profile      {opening.profile}: commands on this machine just work")
+    if opening.first:
+        lines += [
+            "",
+            "This is shown once.",
+            "",
+            "Admin (moregpu login, or MOREGPU_ADMIN_TOKEN):",
+            f"  {opening.admin_line}",
+            "",
+            "Invite for one worker, good for an hour:",
+            f"  {opening.invite_line}",
+            "",
+            "On the machine that joins:  moregpu join   (it asks for the invite)",
+            "More invites:               moregpu invite",
+            "Lost the admin line:        moregpu token create --local --role admin",
+        ]
+    typer.echo("\n".join(lines))
+    sys.stdout.flush()
+
+
+def _facts(opening: Opening) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "pool": opening.pool_name,
+        "fingerprint": opening.fingerprint,
+        "url": opening.url,
+        "addresses": list(opening.addresses),
+        "note": opening.note,
+        "pin": opening.pin.hex(),
+        "state": str(opening.state),
+        "secrets_in": opening.secrets_in,
+        "profile": opening.profile,
+        "first": opening.first,
+    }
+    if opening.first:
+        facts |= {"admin": opening.admin_line, "invite": opening.invite_line}
+    return facts
+
+
+def _kept(opening: Opening) -> str:
+    if opening.secrets_in == "keyring":
+        return "sealed; its key is in the keyring"
+    return "sealed; no keyring here, so its key is in a file that only you can read"
+
+
+@contextlib.contextmanager
+def _worker_process(state: Path, invite: str) -> Generator[None]:
+    """Run a worker in a process of its own, as long as the coordinator runs. The invite goes over standard input."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "moregpu.worker", "--state", str(state)],
+        stdin=subprocess.PIPE,
+        start_new_session=os.name == "posix",  # a Ctrl-C here is passed on below, in order
+    )
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):  # it ended at once; it said why
+            process.stdin.write(invite.encode() + b"\n")
+            process.stdin.close()
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(_WORKER_STOP_S)
+        except subprocess.TimeoutExpired:
+            _kill_group(process)
+            process.wait()
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    if os.name == "posix":
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()

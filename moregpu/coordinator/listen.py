@@ -1,0 +1,258 @@
+"""The shell around the doors: accepts connections, bounds them, and speaks HTTP and WebSocket by uvicorn.
+
+uvicorn bounds neither how many connections wait for their TLS handshake, nor how long a head may take, nor how large it
+may be. So connections are accepted here, one by one, and its HTTP protocol is watched:
+
+- at most `MAX_HANDSHAKES` unfinished TLS handshakes, 10 s each; the oldest gives way to a new one;
+- a request's head must be there within 10 s and `MAX_HEAD_BYTES`;
+- at most `MAX_CONNECTIONS` together; the one that has been idle longest gives way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Generator
+from typing import Any
+
+from starlette.types import ASGIApp
+from uvicorn import Config, Server
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from moregpu.platform.logs import facts
+
+log = logging.getLogger(__name__)
+
+HEAD_S = 10.0
+MAX_HEAD_BYTES = 64 * 1024
+MAX_HANDSHAKES = 256
+"""A handshake holds up to 400 KiB of buffers while it lasts."""
+MAX_CONNECTIONS = 8192
+KEEP_ALIVE_S = 75
+WS_MAX_BYTES = 65_535
+_RESERVED_FILES = 256
+"""Descriptors left for the database, blobs and workers' files."""
+
+
+class Doorway(Server):
+    """A uvicorn server that accepts by itself, leaves signals to its caller, and ends when it is told to."""
+
+    def __init__(self, app: ASGIApp, context: ssl.SSLContext, listeners: list[socket.socket]):
+        super().__init__(
+            Config(
+                app,
+                http=WatchedHttp,
+                ws="websockets-sansio",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,  # whoever connects is who connects; a forwarding header proves nothing
+                server_header=False,
+                ws_max_size=WS_MAX_BYTES,
+                ws_ping_interval=None,  # workers have heartbeats, events their quiet sign
+                ws_per_message_deflate=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=5,
+                interface="asgi3",
+                ssl_context_factory=lambda config, default: context,
+            )
+        )
+        self.config.load()
+        self._context = context
+        self._listeners = listeners
+        self._idle: dict[WatchedHttp, None] = {}  # in the order they fell idle
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._ending = asyncio.Event()
+        self._closed = False
+        self._acceptors: list[asyncio.Task[None]] = []
+        self._max_connections = min(MAX_CONNECTIONS, _files_allowed() - _RESERVED_FILES)
+
+    def end(self) -> None:
+        """Stop: no new connections, running requests get 5 s."""
+        self.close_listeners()
+        self.should_exit = True
+        self._ending.set()
+
+    def close_listeners(self) -> None:
+        """Nobody new comes in from now on; who is inside is served."""
+        self._closed = True
+        for acceptor in self._acceptors:
+            acceptor.cancel()  # each closes its listener
+
+    async def run_doors(self) -> None:
+        """Serve until `end`."""
+        self._acceptors = [asyncio.create_task(self._accept(listener)) for listener in self._listeners]
+        try:
+            await self.serve()
+        finally:
+            waiting = [*self._acceptors, *self._handshakes]
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    # what uvicorn's server does otherwise
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave signals to the caller: a coordinator is not always alone in its process."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen already; connections come through `_accept`."""
+        self.servers: list[asyncio.base_events.Server] = []
+        self.started = True
+
+    async def main_loop(self) -> None:
+        """Sleep until the end, but for the Date header once a second."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._ending.wait()
+
+    # accepting
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while not self._closed:
+                try:
+                    connection, _ = await loop.sock_accept(listener)
+                except OSError as error:
+                    log.warning("a connection could not be accepted", extra=facts(why=str(error)))
+                    await asyncio.sleep(0.1)  # out of descriptors: let some go first
+                    continue
+                self._make_room()
+                task = loop.create_task(self._shake_hands(connection))
+                self._handshakes[task] = None
+                task.add_done_callback(self._shaken)
+        finally:
+            listener.close()
+
+    async def _shake_hands(self, connection: socket.socket) -> None:
+        """TLS, and from then on the connection is uvicorn's."""
+        try:
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._protocol, connection, ssl=self._context, ssl_handshake_timeout=HEAD_S
+            )
+        except (OSError, TimeoutError) as error:  # plain HTTP, TLS 1.2, silence, or gone
+            log.debug("a TLS handshake failed", extra=facts(why=str(error)))
+            connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+
+    def _shaken(self, task: asyncio.Task[None]) -> None:
+        self._handshakes.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a connection failed", exc_info=error)
+
+    def _make_room(self) -> None:
+        """The oldest unfinished handshake, or the connection idle longest, gives way to a new one."""
+        if len(self._handshakes) >= MAX_HANDSHAKES:
+            next(iter(self._handshakes)).cancel()
+        if len(self.server_state.connections) + len(self._handshakes) >= self._max_connections and self._idle:
+            next(iter(self._idle)).let_go()
+
+    def _protocol(self) -> asyncio.Protocol:
+        return WatchedHttp(self.config, self.server_state, {}, doorway=self)
+
+    # what the protocols report
+
+    def fell_idle(self, protocol: WatchedHttp) -> None:
+        """Nothing is asked on this connection now."""
+        self._idle[protocol] = None
+
+    def busy(self, protocol: WatchedHttp) -> None:
+        """Asked, upgraded, or gone."""
+        self._idle.pop(protocol, None)
+
+
+class WatchedHttp(HttpToolsProtocol):
+    """uvicorn's HTTP protocol, whose heads come in time and in bounds."""
+
+    def __init__(self, config: Config, server_state: Any, app_state: dict[str, Any], *, doorway: Doorway):
+        super().__init__(config, server_state, app_state)
+        self._doorway = doorway
+        self._head_bytes = 0
+        self._in_head = True
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin with a head that has 10 s."""
+        super().connection_made(transport)
+        self._doorway.fell_idle(self)
+        self._time_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self._head_there()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Count what belongs to a head."""
+        if self._in_head:
+            if self._head_timer is None:
+                self._time_head()
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too large.")
+
+    def on_headers_complete(self) -> None:
+        """The head is there: the rest is the handlers'."""
+        self._in_head = False
+        self._head_bytes = 0
+        self._head_there()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """What follows is the next head."""
+        self._in_head = True
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Idle until the next head begins."""
+        super().on_response_complete()
+        if self.cycle.response_complete and not self.transport.is_closing():
+            self._doorway.fell_idle(self)
+
+    def let_go(self) -> None:
+        """Make room for another connection."""
+        self._head_there()
+        self.transport.abort()
+
+    def _time_head(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_S, self._head_late)
+
+    def _head_there(self) -> None:
+        self._doorway.busy(self)
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_late(self) -> None:
+        self._head_timer = None
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+
+def _files_allowed() -> int:
+    """Raise this process's soft limit of open files to the hard one; returns what it is."""
+    try:
+        import resource
+    except ImportError:  # Windows: sockets are no files there
+        return MAX_CONNECTIONS + _RESERVED_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, MAX_CONNECTIONS + _RESERVED_FILES) if hard != resource.RLIM_INFINITY else MAX_CONNECTIONS + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+        except (ValueError, OSError):
+            pass
+    return wanted if soft == resource.RLIM_INFINITY else soft

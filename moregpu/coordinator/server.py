@@ -1,0 +1,302 @@
+"""A whole coordinator: state, store, engine room and doors, from opening its folder to letting go of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from moregpu.blobs.local import BlobFiles
+from moregpu.coordinator.api.app import build_app
+from moregpu.coordinator.api.invites import make_invite
+from moregpu.coordinator.api.load import PoolLoad
+from moregpu.coordinator.api.pool import Auditor
+from moregpu.coordinator.api.services import PoolInfo, Services
+from moregpu.coordinator.authority import Authority
+from moregpu.coordinator.certificate import Certificate, brought_certificate, own_certificate, server_context
+from moregpu.coordinator.desk import PoolDesk
+from moregpu.coordinator.housekeeping import Housekeeping
+from moregpu.coordinator.limits import DeskConfig
+from moregpu.coordinator.listen import Doorway
+from moregpu.coordinator.local import Listening, save_listening
+from moregpu.coordinator.reach import Reach, host_of, listening_sockets, reach
+from moregpu.coordinator.shell import SystemClock, ThreadOffload
+from moregpu.coordinator.state import StateFolder, open_state
+from moregpu.coordinator.store.protocol import Store
+from moregpu.coordinator.store.sqlite import SqliteStore
+from moregpu.errors import InvalidRequest
+from moregpu.platform import paths
+from moregpu.platform.logs import facts
+from moregpu.platform.private import private_folder
+from moregpu.platform.secrets import TokenStore
+from moregpu.wire.api import InviteRequest
+from moregpu.wire.identity import fingerprint
+from moregpu.wire.invite import ClientLine, token_id
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PORT = 8787
+_NAME_SETTING = "pool.name"
+
+
+class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a coordinator is set up: section `[pool]` of `config.toml`, and options of `moregpu serve`."""
+
+    host: Annotated[str, Meta(title="Host", description="Address to listen on; 0.0.0.0 lets others in")] = "127.0.0.1"
+    port: Annotated[int, Meta(title="Port", ge=0, le=65535)] = DEFAULT_PORT
+    advertise: Annotated[tuple[str, ...], Meta(title="Advertise", description="Names that invites carry")] = ()
+    allowed_hosts: Annotated[tuple[str, ...], Meta(title="Allowed hosts", description="Other names in Host")] = ()
+    state: Annotated[str, Meta(title="State folder", description="Empty: the usual place")] = ""
+    name: Annotated[str, Meta(title="Pool name", description="Empty: the machine's name", max_length=100)] = ""
+    tls_cert: Annotated[str, Meta(title="Certificate", description="PEM chain; empty: its own")] = ""
+    tls_key: Annotated[str, Meta(title="Key", description="PEM key of that certificate")] = ""
+    profile: Annotated[str, Meta(title="Profile", description="Saved for this user; empty: none")] = paths.LOCAL_PROFILE
+    worker_invite: Annotated[bool, Meta(title="Invite for a worker of this machine")] = False
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to tell once a coordinator listens. Lines are secrets: shown once, never logged."""
+
+    url: str
+    addresses: tuple[str, ...]
+    note: str
+    """Who can reach it."""
+    pool_name: str
+    fingerprint: str
+    pin: bytes
+    state: Path
+    secrets_in: str
+    """Where the state's wrapping key lies: "keyring" or "file"."""
+    first: bool
+    admin_line: str = ""
+    """First run only: the admin's `MGPUC1-` line."""
+    invite_line: str = ""
+    """First run only: an invite for one worker, good for an hour."""
+    worker_line: str = ""
+    """With `worker_invite`: an invite for the worker of this machine."""
+    profile: str = ""
+    """Name of the profile that was saved, if one was."""
+
+
+async def serve(config: ServeConfig, ready: Callable[[Opening], None], *, stop: asyncio.Event | None = None) -> None:
+    """Run a coordinator until `stop` is set, or, without it, until SIGINT or SIGTERM.
+
+    `ready` is called once, when the port listens and everything that came from before is recovered. Raises the errors
+    of `open_state`, `PortInUse`, `InvalidRequest` (names, certificate), and those of the store.
+    """
+    ending = stop if stop is not None else asyncio.Event()
+    with _private_umask(), _signals(ending) if stop is None else contextlib.nullcontext():
+        async with _coordinator(config) as (doorway, services, opening, housekeeping):
+            serving = asyncio.create_task(doorway.run_doors())
+            keeping = asyncio.create_task(housekeeping.run())
+            try:
+                ready(opening)
+                log.info("the coordinator listens", extra=facts(addresses=opening.addresses, pool=opening.pool_name))
+                await _first_of(ending, serving, keeping)
+            finally:
+                keeping.cancel()
+                await asyncio.gather(keeping, return_exceptions=True)
+                doorway.close_listeners()
+                await services.desk.stop()
+                doorway.end()
+                await serving
+                await services.authority.keep_uses()
+                await housekeeping.sign_head()
+                log.info("the coordinator stopped")
+
+
+@asynccontextmanager
+async def _coordinator(
+    config: ServeConfig,
+) -> AsyncGenerator[tuple[Doorway, Services, Opening, Housekeeping]]:
+    """All parts of a coordinator, started; what was opened is closed in reverse."""
+    async with contextlib.AsyncExitStack() as stack:
+        state = open_state(Path(config.state) if config.state else paths.state_folder("pool"))
+        stack.callback(state.close)
+        listeners = listening_sockets(config.host, config.port)
+        for listener in listeners:
+            stack.callback(listener.close)
+        place = reach(config.host, _port(listeners), config.advertise, config.allowed_hosts)
+        certificate = _certificate(config, state, place)
+        context = server_context(certificate)
+        clock, offload = SystemClock(), ThreadOffload()
+        stack.callback(offload.close)
+        store = SqliteStore(state.database, state.row_key, clock)
+        await store.open(clock.monotonic())
+        stack.push_async_callback(store.close)
+        name = await _pool_name(config, store)
+        blobs = BlobFiles(private_folder(state.blobs))
+        desk = PoolDesk(
+            store, state.keys, blobs, clock, offload, os.urandom,
+            DeskConfig(pool_name=name, leaves=(certificate.leaf_sha256,)),
+        )  # fmt: skip
+        services = Services(
+            desk=desk,
+            authority=Authority(store, clock, os.urandom, state.path),
+            blobs=blobs,
+            keys=state.keys,
+            pool=PoolInfo(
+                id=state.keys.pool_id,
+                name=name,
+                fingerprint=fingerprint(state.keys.pool_id),
+                version=version("moregpu"),
+                reach=place,
+                pin=certificate.pin,
+                started_at=clock.wall(),
+            ),
+            clock=clock,
+            offload=offload,
+            load=PoolLoad(desk, clock),
+            auditor=Auditor(),
+        )
+        await desk.start()
+        stack.push_async_callback(desk.stop)
+        save_listening(state.path, Listening(addresses=place.addresses, pin=certificate.pin, pool_name=name))
+        opening = await _opening(config, state, services)
+        yield Doorway(build_app(services), context, listeners), services, opening, Housekeeping(services)
+
+
+def _port(listeners: list[socket.socket]) -> int:
+    return int(listeners[0].getsockname()[1])
+
+
+def _certificate(config: ServeConfig, state: StateFolder, place: Reach) -> Certificate:
+    if bool(config.tls_cert) != bool(config.tls_key):
+        raise InvalidRequest("a certificate needs its key, and a key its certificate", "give --tls-cert and --tls-key")
+    if config.tls_cert:
+        return brought_certificate(Path(config.tls_cert), Path(config.tls_key))
+    return own_certificate(state.path, state.tls_password, sorted({host_of(a) for a in place.addresses} | place.hosts))
+
+
+async def _pool_name(config: ServeConfig, store: Store) -> str:
+    """The name that was given now, or before, or the machine's."""
+    known = await store.setting(_NAME_SETTING)
+    name = config.name or known or socket.gethostname() or "pool"
+    if name != known:
+        await store.set_setting(_NAME_SETTING, name)
+    return name
+
+
+# ---- the first run, and what is told ---------------------------------------------------------------------------------
+
+
+async def _opening(config: ServeConfig, state: StateFolder, services: Services) -> Opening:
+    pool = services.pool
+    first = not await services.desk.store.tokens()
+    token = invite_line = worker_line = ""
+    if first:
+        _, token = await services.authority.create("admin", "first admin")
+        invite_line = (await make_invite(services, InviteRequest(), created_by="")).line
+    if config.worker_invite:
+        worker_line = (await make_invite(services, InviteRequest(expires_s=600.0), created_by="")).line
+    return Opening(
+        url=f"https://{pool.reach.addresses[0]}",
+        addresses=pool.reach.addresses,
+        note=pool.reach.note,
+        pool_name=pool.name,
+        fingerprint=pool.fingerprint,
+        pin=pool.pin,
+        state=state.path,
+        secrets_in=state.secrets_in,
+        first=first,
+        admin_line=ClientLine(addresses=pool.reach.addresses, pin=pool.pin, token=token).line() if first else "",
+        invite_line=invite_line,
+        worker_line=worker_line,
+        profile=await _save_profile(config, services, token),
+    )
+
+
+async def _save_profile(config: ServeConfig, services: Services, token: str) -> str:
+    """Save the profile, so that commands on this machine just work; a later run keeps its address and pin right."""
+    if not config.profile:
+        return ""
+    reference, kept = paths.profile_token_ref(config.profile), TokenStore()
+    if token:
+        kept.put(reference, token)
+    else:
+        known = paths.load_profile(config.profile)
+        if known is None or not known.token_ref:
+            return ""
+        mine = kept.get(known.token_ref)
+        if mine is None or await services.desk.store.token(token_id(mine)) is None:
+            return ""  # another pool's
+        reference = known.token_ref
+    pool = services.pool
+    paths.save_profile(
+        config.profile,
+        paths.Profile(
+            url=f"https://{_local_address(pool.reach, config.host)}",
+            pin=pool.pin.hex(),
+            token_ref=reference,
+            pool_name=pool.name,
+        ),
+    )
+    return config.profile
+
+
+def _local_address(place: Reach, host: str) -> str:
+    """How this machine reaches its own coordinator: by loopback, unless it listens on one other address only."""
+    port = place.port
+    if host in ("0.0.0.0", "", "localhost", "127.0.0.1"):  # noqa: S104 — compared, not bound
+        return f"127.0.0.1:{port}"
+    return f"[{host}]:{port}".replace("[::]", "[::1]") if ":" in host else f"{host}:{port}"
+
+
+# ---- living and ending -----------------------------------------------------------------------------------------------
+
+
+async def _first_of(ending: asyncio.Event, *running: asyncio.Task[None]) -> None:
+    """Wait for the end, or for a part that broke; its error is raised."""
+    waiting = asyncio.create_task(ending.wait())
+    try:
+        done, _ = await asyncio.wait({waiting, *running}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _private_umask() -> Generator[None]:
+    """Files that libraries make (SQLite's) are their owner's alone, too."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextlib.contextmanager
+def _signals(ending: asyncio.Event) -> Generator[None]:
+    """SIGINT and SIGTERM end the coordinator in order; a second one ends it as the system does."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.getsignal(number) for number in numbers}
+
+    def told(number: int, _frame: object) -> None:
+        signal.signal(number, previous[signal.Signals(number)])
+        loop.call_soon_threadsafe(ending.set)
+
+    for number in numbers:
+        signal.signal(number, told)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
