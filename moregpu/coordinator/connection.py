@@ -1,0 +1,107 @@
+"""One worker's socket: a reader that opens what comes, a writer that seals at the moment of writing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from moregpu.coordinator.protocol import WorkerSocket
+from moregpu.errors import HandshakeFailed
+from moregpu.wire.messages import FromCoordinator, FromWorker
+from moregpu.wire.session import Channel
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING = 4_096
+"""Messages that a worker has not read yet; one that falls behind further is cut off (64 leases make few messages)."""
+
+LAST_WORDS_S = 5.0
+"""A closing connection may take this long to read what is still to be said to it."""
+
+
+class Connection:
+    """Runs a channel over a socket until either end closes or breaks it."""
+
+    def __init__(
+        self,
+        socket: WorkerSocket,
+        channel: Channel[FromWorker],
+        receive: Callable[[FromWorker], Awaitable[None]],
+    ) -> None:
+        self.peer = socket.peer
+        self.channel = channel
+        self._socket = socket
+        self._receive = receive
+        self._woken = asyncio.Event()
+        self._reader: asyncio.Task[None] | None = None
+        self._ending: tuple[int, str] | None = None
+
+    async def run(self) -> None:
+        """Serve to the end. Returns however it ends; only cancellation is passed on."""
+        self._reader = asyncio.create_task(self._read())
+        writer = asyncio.create_task(self._write())
+        try:
+            await asyncio.wait({self._reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+            if self._ending is not None and not writer.done():
+                await asyncio.wait({writer}, timeout=LAST_WORDS_S)
+        finally:
+            self.channel.close()
+            for task in (self._reader, writer):
+                task.cancel()
+            for outcome in await asyncio.gather(self._reader, writer, return_exceptions=True):
+                if isinstance(outcome, Exception):
+                    log.error("a connection failed", exc_info=outcome, extra={"peer": self.peer})
+            code, reason = self._ending or (1000, "")
+            try:
+                await self._socket.close(code, reason)
+            except (ConnectionError, OSError, RuntimeError):
+                pass  # it is gone already, and that is what was wanted
+
+    def send(self, message: FromCoordinator) -> None:
+        """Queue a message; nothing happens on a connection that has ended."""
+        if self.channel.waiting >= MAX_WAITING:
+            self.end(1008, "too far behind")
+            return
+        self.channel.send(message)
+        self._woken.set()
+
+    def end(self, code: int, reason: str) -> None:
+        """Close after what is queued was written (within `LAST_WORDS_S`)."""
+        if self._ending is None:
+            self._ending = (code, reason)
+            self._woken.set()
+            asyncio.get_running_loop().call_later(LAST_WORDS_S, self.abort)
+
+    def abort(self) -> None:
+        """Close now."""
+        if self._reader is not None:
+            self._reader.cancel()
+
+    async def _read(self) -> None:
+        try:
+            while self._ending is None:
+                data = await self._socket.receive()
+                if data is None:
+                    return
+                messages = self.channel.receive(data)
+                self._woken.set()  # the handshake's reply waits to be sealed
+                for message in messages:
+                    await self._receive(message)
+        except HandshakeFailed as error:
+            log.info("connection refused", extra={"peer": self.peer, "reason": error.detail})
+            self._ending = self._ending or (1008, error.code)
+        except ConnectionError:
+            return
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._woken.wait()
+                self._woken.clear()
+                while (record := self.channel.next_record()) is not None:
+                    await self._socket.send(record)
+                if self._ending is not None:
+                    return
+        except ConnectionError:
+            return

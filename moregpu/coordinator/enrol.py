@@ -1,0 +1,109 @@
+"""Who is let in: a Hello against the workers that are known, or against an invite."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from moregpu.coordinator.limits import MAX_CORES_CLAIM, MAX_MEMORY_CLAIM, DeskConfig, RateLimit
+from moregpu.coordinator.protocol import Clock
+from moregpu.coordinator.store.protocol import Store, WorkerRow
+from moregpu.errors import Forbidden, HandshakeFailed, InviteRefused, TooManyRequests
+from moregpu.wire.identity import check_hello
+from moregpu.wire.invite import secret_hash
+from moregpu.wire.messages import Device, Hello
+
+log = logging.getLogger(__name__)
+
+REFUSED = "The invite was not accepted: it is wrong, expired or used"
+ASK = "Ask the admin for a new invite"
+
+
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that may come in, and its row as it was before (None: it is new)."""
+
+    row: WorkerRow
+    before: WorkerRow | None = None
+
+
+class Doorman:
+    """Decides about Hellos. Before `check_hello` has passed, nothing at all happens on a peer's behalf."""
+
+    def __init__(self, store: Store, clock: Clock, config: DeskConfig) -> None:
+        self._store = store
+        self._clock = clock
+        self._wrong = RateLimit(config.wrong_invites_a_minute)
+        self._wrong_anywhere = RateLimit(10 * config.wrong_invites_a_minute)
+
+    async def admit(self, hello: Hello, remote_static: bytes, h: bytes, peer: str) -> Admitted:
+        """Let a worker in; enrols it when it brings a good invite.
+
+        Raises:
+            HandshakeFailed: it did not prove who it is.
+            InviteRefused: unknown, and its invite is not good (which of the ways is not told).
+            Forbidden: it was revoked.
+            TooManyRequests: too many wrong invites.
+        """
+        worker_id = check_hello(hello, remote_static, h)
+        row = await self._store.worker(worker_id)
+        if row is None:
+            return Admitted(row=await self._enrol(worker_id, hello, remote_static, peer))
+        if row.revoked:
+            raise Forbidden("This worker was revoked", "Ask the admin; a new key and a new invite are needed")
+        if hello.ws_number < row.ws_number or (hello.ws_number == row.ws_number and remote_static != row.ws_pub):
+            raise HandshakeFailed("The worker shows an older session key than it had before")
+        fresh = msgspec.structs.replace(
+            row,
+            ws_pub=remote_static,
+            ws_number=hello.ws_number,
+            devices=capped(hello.devices),
+            system=hello.system,
+            version=hello.version,
+            seen_at=self._clock.wall(),
+        )
+        return Admitted(row=await self._store.save_worker(fresh, "worker.online"), before=row)
+
+    async def _enrol(self, worker_id: str, hello: Hello, remote_static: bytes, peer: str) -> WorkerRow:
+        if hello.invite_id is None or hello.invite_secret is None:
+            raise InviteRefused("This pool does not know this worker", "Join it with an invite")
+        now = self._clock.monotonic()
+        keys = [f"invite {hello.invite_id[:64]}", *([f"address {peer}"] if peer else [])]
+        if self._wrong_anywhere.blocked("", now) or any(self._wrong.blocked(key, now) for key in keys):
+            raise TooManyRequests("Too many invites were refused", "Wait a minute, then try again")
+        wall = self._clock.wall()
+        row = WorkerRow(
+            id=worker_id,
+            wi_pub=hello.wi_pub,
+            ws_pub=remote_static,
+            ws_number=hello.ws_number,
+            name=hello.name or worker_id[:8],
+            owner="",
+            invite=hello.invite_id,
+            enrolled_at=wall,
+            seen_at=wall,
+            devices=capped(hello.devices),
+            system=hello.system,
+            version=hello.version,
+        )
+        enrolled = await self._store.enrol(row, hello.invite_id, secret_hash(hello.invite_secret), wall)
+        if enrolled is None:
+            for key in keys:
+                self._wrong.count(key, now)
+            self._wrong_anywhere.count("", now)
+            log.warning("invite refused", extra={"invite": hello.invite_id[:64], "peer": peer})
+            raise InviteRefused(REFUSED, ASK)
+        log.info("worker enrolled", extra={"worker": enrolled.id, "invite": hello.invite_id})
+        return enrolled
+
+
+def capped(devices: list[Device]) -> tuple[Device, ...]:
+    """A worker's devices, with claims cut to what could be true."""
+    return tuple(
+        msgspec.structs.replace(
+            device,
+            memory_bytes=min(device.memory_bytes, MAX_MEMORY_CLAIM),
+            cores=max(0, min(device.cores, MAX_CORES_CLAIM)),
+        )
+        for device in devices
+    )

@@ -1,0 +1,119 @@
+"""The one stream of events: durable ones in the store's order, live ones (duty, load, share done) as they are now.
+
+A subscriber holds a cursor, not a queue: what it has not read yet stays in the store, so a slow one costs nothing and
+loses nothing. Live events wait in a dictionary where the latest of each thing wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from moregpu.coordinator.protocol import Clock, Principal
+from moregpu.coordinator.store.protocol import Store
+from moregpu.wire.api import Event
+
+MAX_LIVE = 20_000
+PAGE = 1_000
+
+
+class Subscriber:
+    """One reader's place in the stream."""
+
+    def __init__(self, who: Principal, seq: int) -> None:
+        self.who = who
+        self.seq = seq
+        self.live: OrderedDict[tuple[str, str], Event] = OrderedDict()
+        self.woken = asyncio.Event()
+
+
+class Feed:
+    """The `EventFeed` of one coordinator. Give it the store's events by `committed`."""
+
+    def __init__(self, store: Store, clock: Clock, snapshot: Callable[[Principal], Awaitable[dict[str, Any]]]) -> None:
+        self._store = store
+        self._clock = clock
+        self._snapshot = snapshot
+        self._subscribers: set[Subscriber] = set()
+        self._closed = False
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody listens: live events need not be made otherwise."""
+        return bool(self._subscribers)
+
+    def committed(self, events: list[Event]) -> None:
+        """The store committed these."""
+        if events:
+            for subscriber in self._subscribers:
+                subscriber.woken.set()
+
+    def publish(self, event: Event) -> None:
+        """Send a live event to all subscribers; slow ones get the latest only."""
+        for subscriber in self._subscribers:
+            key = (event.type, event.id)
+            subscriber.live[key] = event
+            subscriber.live.move_to_end(key)
+            while len(subscriber.live) > MAX_LIVE:
+                subscriber.live.popitem(last=False)
+            subscriber.woken.set()
+
+    def close(self) -> None:
+        """End all subscriptions."""
+        self._closed = True
+        for subscriber in self._subscribers:
+            subscriber.woken.set()
+
+    async def subscribe(self, who: Principal, after: int | None) -> AsyncIterator[Event]:
+        """A `snapshot` with the sequence (or a resume after `after`, or `resync`), then deltas, until `close`."""
+        subscriber = Subscriber(who, self._store.last_seq() if after is None else after)
+        self._subscribers.add(subscriber)
+        try:
+            if after is None:
+                yield await self._snapshot_event(who, "snapshot", subscriber.seq)
+            while not self._closed:
+                subscriber.woken.clear()
+                async for event in self._durable(subscriber):
+                    yield event
+                while subscriber.live:
+                    _, event = subscriber.live.popitem(last=False)
+                    if await self._may_see(who, event):
+                        yield event
+                if not self._closed:
+                    await subscriber.woken.wait()
+        finally:
+            self._subscribers.discard(subscriber)
+
+    async def _durable(self, subscriber: Subscriber) -> AsyncIterator[Event]:
+        while subscriber.seq < self._store.last_seq():
+            events = await self._store.events_since(subscriber.seq, PAGE)
+            if events is None:
+                subscriber.seq = self._store.last_seq()
+                yield await self._snapshot_event(subscriber.who, "resync", subscriber.seq)
+                return
+            if not events:
+                return
+            for event in events:
+                if event.seq is not None:
+                    subscriber.seq = event.seq
+                if await self._may_see(subscriber.who, event):
+                    yield event
+
+    async def _snapshot_event(self, who: Principal, type_: str, seq: int) -> Event:
+        return Event(type=type_, seq=seq, at=self._clock.wall(), data=await self._snapshot(who))
+
+    async def _may_see(self, who: Principal, event: Event) -> bool:
+        """Filtered like every list: an admin and a viewer see all, a submitter its own jobs, the fleet and the pool."""
+        if who.role in ("admin", "viewer"):
+            return who.role == "admin" or not event.type.startswith(("invite.", "token."))
+        family = event.type.partition(".")[0]
+        if family in ("worker", "pool"):
+            return True
+        if family not in ("job", "task", "log"):
+            return False
+        if "submitter" in event.data:
+            return event.data["submitter"] == who.id
+        job = await self._store.job(event.id)
+        return job is not None and job.submitter == who.id

@@ -1,0 +1,194 @@
+"""Who is connected, what they may take, and how fast they are by our own measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from statistics import median
+
+import msgspec
+
+from moregpu.coordinator.judge import Ruling
+from moregpu.coordinator.session import WorkerSession
+from moregpu.coordinator.store.protocol import FleetWorker, WorkerRow
+from moregpu.wire.messages import FromCoordinator, Hello, Limits
+from moregpu.workloads.protocol import FleetSummary, WorkerProfile
+
+TRUSTED_S = 0.05
+"""A timing shorter than this is mostly overhead: it may raise a speed, never lower it."""
+
+WEIGHT = 0.3
+"""Of the newest timing in the moving average."""
+
+DEFAULT_MEMORY_BYTES = 1 << 30
+
+
+class Member:
+    """A worker that is connected: its row, its session, and the way to send to it."""
+
+    def __init__(
+        self,
+        row: WorkerRow,
+        hello: Hello,
+        session: WorkerSession,
+        send: Callable[[FromCoordinator], None],
+        end: Callable[[int, str], None],
+        connected_at: float,
+    ) -> None:
+        self.row = row
+        self.hello = hello
+        self.session = session
+        self.send = send
+        self.end = end
+        self.connected_at = connected_at
+        self.speeds: dict[str, float] = dict(row.speeds)
+        self.learnt = False
+        """Speeds changed since they were last saved."""
+        self.must_prove = False
+        """Its trials are still to come."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What it consents to, within what its invite allows."""
+        allowed = self.row.kinds_allowed
+        return tuple(kind for kind in self.hello.kinds if not allowed or kind in allowed)
+
+    @property
+    def limits(self) -> Limits:
+        """In force: the lower of the owner's and the admin's."""
+        return lower(self.hello.limits, self.row.limits)
+
+    @property
+    def duty(self) -> float:
+        """Share of wall time that its best device now gives; its ceiling before it said (or while it rests)."""
+        return max(self.session.duty.values(), default=0.0) or self.limits.ceiling
+
+    @property
+    def profile(self) -> WorkerProfile:
+        """As cutting sees it."""
+        memory = max((device.memory_bytes for device in self.row.devices), default=0)
+        return WorkerProfile(
+            speeds=self.speeds, duty=self.duty, memory_budget_bytes=memory // 2 or DEFAULT_MEMORY_BYTES
+        )
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether it is one of those that share a job."""
+        session = self.session
+        return session.approved and not session.paused and not session.draining
+
+
+class Fleet:
+    """All connected workers, by id."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, Member] = {}
+        self._total: dict[str, float] | None = None
+        self._placed: list[FleetWorker] | None = None
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(list(self._members.values()))
+
+    def get(self, worker: str) -> Member | None:
+        """A connected worker."""
+        return self._members.get(worker)
+
+    def put(self, member: Member) -> None:
+        """It is connected now."""
+        self._members[member.row.id] = member
+        self.changed(fit=True)
+
+    def remove(self, member: Member) -> bool:
+        """It is gone; False when another connection of that worker has taken its place."""
+        if self._members.get(member.row.id) is not member:
+            return False
+        del self._members[member.row.id]
+        self.changed(fit=True)
+        return True
+
+    def changed(self, *, fit: bool = False) -> None:
+        """Speeds or duty changed: sums are made anew when asked for. `fit`: also who is there and what they take."""
+        self._total = None
+        if fit:
+            self._placed = None
+
+    def worker(self, member: Member) -> FleetWorker:
+        """One worker, as placement sees it."""
+        row = member.row
+        return FleetWorker(
+            id=row.id,
+            owner=row.owner,
+            groups=row.groups,
+            kinds=member.kinds,
+            devices=row.devices,
+            profile=member.profile,
+            hot=member.session.hot,
+            total_speed=self.total_speed(),
+            peers=max(1, sum(1 for other in self._members.values() if other.takes_work)),
+        )
+
+    def workers(self) -> list[FleetWorker]:
+        """All that take work, as placement sees them; duty and speeds may be those of a while ago."""
+        if self._placed is None:
+            self._placed = [self.worker(member) for member in self if member.takes_work]
+        return self._placed
+
+    def total_speed(self) -> dict[str, float]:
+        """Speed × duty of all that take work, by speed key."""
+        if self._total is None:
+            total: dict[str, float] = {}
+            for member in self._members.values():
+                if member.takes_work:
+                    for key, speed in member.speeds.items():
+                        total[key] = total.get(key, 0.0) + speed * member.duty
+            self._total = total
+        return self._total
+
+    def summary(self) -> FleetSummary:
+        """As planning sees it."""
+        speeds: dict[str, list[float]] = {}
+        workers = 0
+        for member in self._members.values():
+            if member.takes_work:
+                workers += 1
+                for key, speed in member.speeds.items():
+                    speeds.setdefault(key, []).append(speed)
+        return FleetSummary(
+            workers=workers,
+            median_speed={key: median(values) for key, values in speeds.items()},
+            total_speed=self.total_speed(),
+        )
+
+    def learn(self, member: Member, ruling: Ruling) -> None:
+        """Take an accepted task's timing, by our own clock, into the worker's speeds."""
+        if ruling.amount <= 0.0 or not ruling.seconds > 0.0 or not ruling.speed_key:
+            return
+        measured = ruling.amount / (ruling.seconds * max(0.05, min(1.0, ruling.duty)))
+        known = member.speeds.get(ruling.speed_key)
+        if known is None:
+            if ruling.seconds < TRUSTED_S:
+                return
+            speed = measured
+        elif ruling.seconds >= TRUSTED_S or measured > known:
+            speed = (1.0 - WEIGHT) * known + WEIGHT * measured
+        else:
+            return
+        member.speeds[ruling.speed_key] = speed
+        member.learnt = True
+        self.changed()
+
+
+def lower(owner: Limits, admin: Limits) -> Limits:
+    """What holds when owner and admin both have a say: the owner's schedule, unless only the admin set one."""
+    return Limits(
+        ceiling=min(owner.ceiling, admin.ceiling),
+        schedule=owner.schedule if owner.schedule != "always" else admin.schedule,
+        paused=owner.paused or admin.paused,
+    )
+
+
+def with_speeds(row: WorkerRow, speeds: dict[str, float]) -> WorkerRow:
+    """The row with other speeds."""
+    return msgspec.structs.replace(row, speeds=dict(speeds))

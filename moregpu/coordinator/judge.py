@@ -1,0 +1,409 @@
+"""Is a result signed, about the right task, and right? Only what passes all three may be accepted.
+
+In this order: the lease is this worker's (else fenced, without a look at the data); the signature covers the list of
+statements; each statement is byte for byte what this coordinator writes from its own store and the bytes it received;
+the workload finds the outputs right. Nothing that a worker claims loosens any of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from moregpu.blobs.local import BlobFiles
+from moregpu.coordinator.assigning import assignment_of
+from moregpu.coordinator.limits import OFFLOAD_BYTES, OFFLOAD_FLOPS
+from moregpu.coordinator.opening import array_of, plain_part
+from moregpu.coordinator.protocol import Clock, Offload
+from moregpu.coordinator.session import Held, Returned
+from moregpu.coordinator.store.protocol import (
+    Accepted,
+    Completed,
+    Failed,
+    JobRow,
+    SignedBatch,
+    Store,
+    TaskRow,
+    WorkerRow,
+)
+from moregpu.errors import DigestMismatch, HandshakeFailed
+from moregpu.jobs import Blob, Evidence, Planned, TaskState, Tensor, size_bytes
+from moregpu.wire.api import ResultManifest
+from moregpu.wire.identity import verify
+from moregpu.wire.messages import Assignment, LeaseRef, Result, ResultEntry, TaskError
+from moregpu.wire.statement import (
+    OutputsDigest,
+    Ran,
+    batch_message,
+    content_digest,
+    described,
+    digest,
+    read_ran_and_outputs,
+    statement_of,
+)
+from moregpu.workloads import workload
+from moregpu.workloads.protocol import Rejected
+
+log = logging.getLogger(__name__)
+
+
+class Wrong(Exception):
+    """An entry that must not be accepted. `proven`: the outputs themselves are wrong."""
+
+    def __init__(self, code: str, message: str, *, proven: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.proven = proven
+
+
+class InputLost(Exception):
+    """An input cannot be opened any more: no worker can mend that."""
+
+
+class Sound(msgspec.Struct, frozen=True, kw_only=True):
+    """What a judged entry came to when nothing was wrong with it."""
+
+    evidence: Evidence
+    ran: Ran
+    content: str  # digest over the plain outputs, as a job's result names it
+    plain: Mapping[str, Any]
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry with the rows that it is judged by: from the store, or a trial's own."""
+
+    entry: ResultEntry
+    index: int
+    seconds: float
+    job: JobRow
+    task: TaskRow
+    assignment: Assignment
+    held: Held | None
+
+    @property
+    def ref(self) -> LeaseRef:
+        """The lease."""
+        return LeaseRef(task=self.entry.task, attempt=self.entry.attempt, token=self.entry.token)
+
+
+class Ruling(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one entry."""
+
+    ref: LeaseRef
+    completed: Completed
+    failed: bool = False  # counts against the worker
+    amount: float = 0.0
+    speed_key: str = ""
+    seconds: float = 0.0
+    duty: float = 1.0
+
+
+class Judge:
+    """Judges results against the store's rows."""
+
+    def __init__(
+        self,
+        store: Store,
+        blobs: BlobFiles,
+        pool_id: bytes,
+        clock: Clock,
+        offload: Offload,
+        entropy: Callable[[int], bytes],
+        hopeless: Callable[[JobRow, TaskRow, str], bool],
+    ) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._hopeless = hopeless
+        self._pool_id = pool_id
+        self._clock = clock
+        self._offload = offload
+        self._entropy = entropy
+
+    async def judge(self, worker: WorkerRow, result: Result, returned: Sequence[Returned]) -> list[Ruling]:
+        """Check entries of a Result (trials left out) and commit what they came to.
+
+        Raises `OutOfSpace` when nothing could be committed: the worker keeps its results and sends them again.
+        """
+        batch = self.signed(worker, result)
+        cases, rulings = await self._cases(worker, returned)
+        ended, sound = await self._examine(worker, cases, batch)
+        current = await self._store.worker(worker.id)
+        if current is None or current.revoked:
+            return [*rulings, *(_fenced(case.ref, "the worker was revoked") for case in cases)]
+        if not ended:
+            return rulings
+        completed = await self._store.complete(worker.id, ended, batch, self._clock.wall())
+        verdicts = {(done.ref.task, done.ref.attempt, done.ref.token): done for done in completed}
+        for case, outcome in zip(cases, ended, strict=True):
+            done = verdicts.get((case.entry.task, case.entry.attempt, case.entry.token))
+            if done is None:
+                done = Completed(ref=case.ref, verdict="fenced", detail="the store did not answer for it")
+            rulings.append(self._ruling(case, outcome, done, sound.get(case.index)))
+        await self._forget_dropped(cases, ended)
+        return rulings
+
+    def signed(self, worker: WorkerRow, result: Result) -> SignedBatch | None:
+        """The signed list of statements' digests; None when the signature is not the worker's over exactly these."""
+        digests = tuple(digest(entry.statement) for entry in result.entries)
+        try:
+            verify(worker.wi_pub, batch_message(self._pool_id, worker.id, digests), result.signature)
+        except HandshakeFailed:
+            log.warning("unsigned result refused", extra={"worker": worker.id})
+            return None
+        return SignedBatch(worker=worker.id, digests=digests, signature=result.signature)
+
+    async def examine_trial(self, worker: WorkerRow, case: Case, signed: bool) -> Sound | Wrong:
+        """Judge a trial exactly as a task; its outcome goes nowhere but back."""
+        if case.entry.error is not None:
+            return Wrong(case.entry.error.code, case.entry.error.message)
+        if not signed:
+            return Wrong("unsigned", "the result is not signed by its worker")
+        try:
+            return await self._offload(lambda: self._examine_one(worker, case))
+        except Wrong as wrong:
+            return wrong
+        except InputLost as lost:
+            return Wrong("input-lost", str(lost))
+
+    # -- the rows behind an entry
+
+    async def _cases(self, worker: WorkerRow, returned: Sequence[Returned]) -> tuple[list[Case], list[Ruling]]:
+        cases: list[Case] = []
+        rulings: list[Ruling] = []
+        for item in returned:
+            entry = item.entry
+            ref = LeaseRef(task=entry.task, attempt=entry.attempt, token=entry.token)
+            task = await self._store.task(entry.task)
+            job = await self._store.job(task.job) if task is not None else None
+            if task is None or job is None or not _was_leased(task, worker.id, ref):
+                rulings.append(_fenced(ref, "no such lease of this worker"))
+                continue
+            assignment = assignment_of(job, task, ref.attempt, ref.token)
+            cases.append(
+                Case(
+                    entry=entry,
+                    index=item.index,
+                    seconds=item.seconds,
+                    job=job,
+                    task=task,
+                    assignment=assignment,
+                    held=item.held,
+                )
+            )
+        return cases, rulings
+
+    # -- the checks
+
+    async def _examine(
+        self, worker: WorkerRow, cases: Sequence[Case], batch: SignedBatch | None
+    ) -> tuple[list[Accepted | Failed], dict[int, Sound]]:
+        if batch is None:
+            unsigned = Wrong("unsigned", "the result is not signed by its worker")
+            return [self._failed(worker, case, unsigned) for case in cases], {}
+
+        def work() -> list[Sound | Wrong | InputLost]:
+            return [self._look(worker, case) for case in cases]
+
+        began = self._clock.monotonic()
+        found = await self._offload(work) if _is_heavy(cases) else work()
+        checking_s = (self._clock.monotonic() - began) / max(1, len(cases))
+        ended: list[Accepted | Failed] = []
+        sound: dict[int, Sound] = {}
+        for case, finding in zip(cases, found, strict=True):
+            if isinstance(finding, Sound):
+                sound[case.index] = finding
+                ended.append(self._accepted(case, finding, checking_s))
+            else:
+                ended.append(self._failed(worker, case, finding))
+        return ended, sound
+
+    def _look(self, worker: WorkerRow, case: Case) -> Sound | Wrong | InputLost:
+        if case.entry.error is not None:
+            return Wrong(case.entry.error.code, case.entry.error.message)
+        try:
+            return self._answered_before(worker, case) or self._examine_one(worker, case)
+        except (Wrong, InputLost) as finding:
+            return finding
+
+    def _answered_before(self, worker: WorkerRow, case: Case) -> Sound | None:
+        """A resend of what was accepted: the store answers it again, with the same receipt."""
+        task = case.task
+        if task.state is not TaskState.DONE or task.evidence is None:
+            return None
+        _, ran = _claims(case.entry)
+        return Sound(evidence=task.evidence, ran=ran, content="", plain={})
+
+    def _examine_one(self, worker: WorkerRow, case: Case) -> Sound:
+        entry, assignment = case.entry, case.assignment
+        outputs, ran = _claims(entry)
+        if len(outputs) != len(assignment.outputs):
+            raise Wrong("wrong-statement", "the statement does not describe the planned outputs")
+        for name, planned in assignment.outputs.items():
+            _refuse_unplanned(name, planned, entry.outputs.get(name))
+        if len(entry.outputs) != len(assignment.outputs):
+            raise Wrong("wrong-outputs", "an output that was not planned")
+        inputs = self._open_inputs(assignment)
+        try:
+            given = {name: plain_part(tensor, self._blobs) for name, tensor in entry.outputs.items()}
+        except DigestMismatch as error:
+            raise Wrong("wrong-outputs", f"an output cannot be opened: {error.detail}") from error
+        written = statement_of(
+            assignment,
+            pool=self._pool_id,
+            worker=worker.id,
+            inputs={
+                name: self._describe(assignment, tensor, inputs[name]) for name, tensor in assignment.inputs.items()
+            },
+            outputs={name: self._describe(assignment, tensor, given[name]) for name, tensor in entry.outputs.items()},
+            ran=ran,
+        )
+        if written != entry.statement:
+            raise Wrong("wrong-statement", "the statement is not about this task, these inputs and these outputs")
+        evidence = workload(assignment.kind).check(
+            case.task.spec,
+            {name: array_of(tensor, inputs[name]) for name, tensor in assignment.inputs.items()},
+            {name: array_of(tensor, given[name]) for name, tensor in entry.outputs.items()},
+            case.job.spec.check,
+            self._entropy,
+        )
+        if isinstance(evidence, Rejected):
+            raise Wrong("wrong-result", evidence.reason, proven=True)
+        return Sound(evidence=evidence, ran=ran, content=_content(entry.outputs, given), plain=given)
+
+    def _open_inputs(self, assignment: Assignment) -> dict[str, Any]:
+        try:
+            return {name: plain_part(tensor, self._blobs) for name, tensor in assignment.inputs.items()}
+        except DigestMismatch as error:
+            raise InputLost(f"an input cannot be opened: {error.detail}") from error
+
+    def _describe(self, assignment: Assignment, tensor: Tensor, plain: Any) -> Any:
+        return described(tensor, content_digest(assignment.digest_key, tensor.dtype, tensor.part_shape, plain))
+
+    # -- what is committed
+
+    def _accepted(self, case: Case, sound: Sound, checking_s: float) -> Accepted:
+        kept = workload(case.assignment.kind).keeps_outputs(case.job.spec)
+        outputs = case.entry.outputs if kept else {}
+        if case.task.state is TaskState.DONE:
+            outputs = case.task.outputs
+        whole = case.task.spec.grains == (0, case.job.plan.grains)
+        manifest = None
+        if whole and case.task.state is not TaskState.DONE:
+            manifest = ResultManifest(outputs=outputs, dropped=not kept, digest=sound.content)
+        return Accepted(
+            ref=case.ref,
+            outputs=outputs,
+            evidence=sound.evidence,
+            statement=case.entry.statement,
+            index=case.index,
+            seconds=case.seconds,
+            checking_s=checking_s,
+            result=manifest,
+        )
+
+    def _failed(self, worker: WorkerRow, case: Case, finding: Wrong | InputLost) -> Failed:
+        if isinstance(finding, InputLost):
+            error = TaskError(code="input-lost", message=str(finding), fault="task")
+            return Failed(ref=case.ref, error=error, seconds=case.seconds, final=True)
+        claimed = case.entry.error
+        # No kind that exists runs a submitter's own code, so "the task's fault" is a claim that no worker may make:
+        # one lying worker would end every job it touches.
+        fault = "worker" if claimed is None or claimed.fault == "worker" else "engine"
+        return Failed(
+            ref=case.ref,
+            error=TaskError(code=finding.code, message=finding.message, fault=fault),
+            proven_wrong=finding.proven,
+            seconds=case.seconds,
+            final=self._hopeless(case.job, case.task, worker.id),
+        )
+
+    def _ruling(self, case: Case, outcome: Accepted | Failed, done: Completed, sound: Sound | None) -> Ruling:
+        cost = case.task.spec.cost
+        accepted = isinstance(outcome, Accepted) and done.verdict == "accepted"
+        return Ruling(
+            ref=case.ref,
+            completed=done,
+            failed=isinstance(outcome, Failed) and done.verdict != "fenced" and outcome.error.fault != "task",
+            amount=cost.amount if accepted and case.held is not None else 0.0,
+            speed_key=cost.speed_key,
+            seconds=case.seconds,
+            duty=sound.ran.duty if sound is not None else 1.0,
+        )
+
+    async def _forget_dropped(self, cases: Sequence[Case], ended: Sequence[Accepted | Failed]) -> None:
+        """Delete uploads that nothing refers to: outputs of a benchmark, and of refused results."""
+        gone: list[str] = []
+        for case, outcome in zip(cases, ended, strict=True):
+            if case.task.state is TaskState.DONE:
+                continue
+            kept = outcome.outputs if isinstance(outcome, Accepted) else {}
+            gone += [
+                tensor.data.digest
+                for name, tensor in case.entry.outputs.items()
+                if isinstance(tensor.data, Blob) and name in case.assignment.outputs and name not in kept
+            ]
+        owned = [digest for digest in gone if await self._uploaded_by_worker(digest)]
+        if owned:
+            await self._store.drop_blobs(owned)
+            for digest_ in owned:
+                self._blobs.delete(digest_)
+
+    async def _uploaded_by_worker(self, blob_digest: str) -> bool:
+        row = await self._store.blob(blob_digest)
+        return row is not None and row.principal.startswith("w-")
+
+
+def _was_leased(task: TaskRow, worker: str, ref: LeaseRef) -> bool:
+    """Whether this worker ever had exactly this lease; whether it still counts is the store's to say."""
+    return any(
+        attempt.number == ref.attempt and attempt.worker == worker and attempt.token == ref.token
+        for attempt in task.attempts
+    )
+
+
+def _is_heavy(cases: Sequence[Case]) -> bool:
+    amount = 0
+    flops = 0.0
+    for case in cases:
+        amount += sum(tensor.part_bytes for tensor in case.assignment.inputs.values())
+        amount += sum(size_bytes(planned.dtype, planned.shape) for planned in case.assignment.outputs.values())
+        flops += case.task.spec.cost.flops
+        if amount > OFFLOAD_BYTES or flops > OFFLOAD_FLOPS:
+            return True
+    return False
+
+
+def _claims(entry: ResultEntry) -> tuple[list[Any], Ran]:
+    try:
+        return read_ran_and_outputs(entry.statement)
+    except DigestMismatch as error:
+        raise Wrong("wrong-statement", error.detail) from error
+
+
+def _refuse_unplanned(name: str, planned: Planned, given: Tensor | None) -> None:
+    if given is None:
+        raise Wrong("wrong-outputs", f"the output {name!r} is missing")
+    if given.dtype != planned.dtype or given.shape != planned.shape or given.region is not None:
+        raise Wrong(
+            "wrong-outputs",
+            f"{name!r} is {given.dtype} of shape {given.shape}; {planned.dtype} of {planned.shape} was planned",
+        )
+    length = given.data.size_bytes if isinstance(given.data, Blob) else len(given.data)
+    if length != size_bytes(planned.dtype, planned.shape):
+        raise Wrong("wrong-outputs", f"{name!r} holds {length} bytes")
+
+
+def _content(outputs: Mapping[str, Tensor], plain: Mapping[str, Any]) -> str:
+    whole = OutputsDigest()
+    for name in sorted(outputs):
+        whole.begin(name, outputs[name].dtype, outputs[name].shape)
+        whole.update(plain[name])
+    return whole.hex()
+
+
+def _fenced(ref: LeaseRef, detail: str) -> Ruling:
+    return Ruling(ref=ref, completed=Completed(ref=ref, verdict="fenced", detail=detail))

@@ -1,0 +1,133 @@
+"""Workers come, go, come back, and come twice: who holds which leases then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from moregpu.coordinator.chores import Chores
+from moregpu.coordinator.fleet import Fleet, Member
+from moregpu.coordinator.limits import DeskConfig
+from moregpu.coordinator.protocol import Clock
+from moregpu.coordinator.session import Phase, WorkerSession
+from moregpu.coordinator.store.protocol import LEASE_S, Store
+from moregpu.errors import MoreGPUError
+from moregpu.wire.api import Event
+from moregpu.wire.messages import Reject
+
+log = logging.getLogger(__name__)
+
+FLIPS = 3
+FLIPS_WITHIN_S = 600.0
+"""A key that is used by two processes at once is warned about when it changed hands this often in ten minutes."""
+
+
+class Presence:
+    """Arrivals and departures. The newest of two live connections of one worker wins."""
+
+    def __init__(
+        self, store: Store, fleet: Fleet, clock: Clock, config: DeskConfig, chores: Chores, wake: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._clock = clock
+        self._config = config
+        self._chores = chores
+        self._wake = wake
+        self._parted: dict[str, WorkerSession] = {}
+        self._flips: dict[str, deque[float]] = {}
+
+    async def arrive(self, member: Member) -> None:
+        """A worker has proven who it is. Its leases move here when it is the same process, else they go back."""
+        worker, session = member.row.id, member.session
+        live = self._fleet.get(worker)
+        earlier = live.session if live is not None else self._parted.pop(worker, None)
+        self._fleet.put(member)
+        if earlier is None:
+            return
+        same = earlier.boot == session.boot
+        session.inherit(earlier, leases=same)
+        earlier.phase = Phase.ENDED
+        if live is not None:
+            if same:
+                live.end(4001, "replaced")
+            else:
+                self._displace(live)
+                await self._count_flip(member)
+        if not same:
+            await self._release(member.row.id, session)
+
+    def depart(self, member: Member, *, silence: bool, bye: bool) -> None:
+        """A connection ended. Nothing happens when another one has taken its place."""
+        if not self._fleet.remove(member):
+            return
+        self._chores.spawn(self._departed(member, silence=silence, bye=bye))
+
+    async def forget(self, worker: str) -> None:
+        """It was revoked: nothing of it is waited for."""
+        self._parted.pop(worker, None)
+        await self._store.release(worker, (), self._clock.monotonic(), self._clock.wall())
+        self._wake()
+
+    async def _departed(self, member: Member, *, silence: bool, bye: bool) -> None:
+        worker, session = member.row.id, member.session
+        if not bye:
+            self._parted[worker] = session
+        await self._save(member)
+        if not bye:
+            await asyncio.sleep(LEASE_S if silence else self._config.grace_s)
+            if self._parted.get(worker) is not session:
+                return  # it came back, or was revoked
+            del self._parted[worker]
+        if self._fleet.get(worker) is None and not silence:
+            await self._release(worker, session)
+
+    async def _release(self, worker: str, session: WorkerSession) -> None:
+        keep = session.held_refs() if self._fleet.get(worker) is not None else session.judging_refs()
+        gone = await self._store.release(worker, keep, self._clock.monotonic(), self._clock.wall())
+        session.drop(gone)
+        if gone:
+            self._wake()
+
+    async def _save(self, member: Member) -> None:
+        row = await self._store.worker(member.row.id)
+        if row is None:
+            return
+        speeds = dict(member.speeds) if member.learnt else row.speeds
+        try:
+            await self._store.save_worker(
+                msgspec.structs.replace(row, seen_at=self._clock.wall(), speeds=speeds), "worker.offline"
+            )
+        except MoreGPUError:
+            log.warning("a worker's last sight was not kept", extra={"worker": row.id})
+
+    def _displace(self, live: Member) -> None:
+        """Another process with this key: the older one is told not to come back, or they would take turns for ever."""
+        live.send(
+            Reject(
+                code="replaced",
+                detail="another process with this worker's key has connected",
+                hint="a key belongs to one machine: stop the other worker, or join again here with a new invite",
+            )
+        )
+        live.end(4002, "replaced by another process")
+
+    async def _count_flip(self, member: Member) -> None:
+        now = self._clock.monotonic()
+        flips = self._flips.setdefault(member.row.id, deque(maxlen=FLIPS))
+        flips.append(now)
+        if len(flips) == FLIPS and now - flips[0] <= FLIPS_WITHIN_S:
+            log.warning("one worker key is used by two processes", extra={"worker": member.row.id})
+            flips.clear()
+            await self._store.note(
+                Event(
+                    type="worker.flapping",
+                    id=member.row.id,
+                    at=self._clock.wall(),
+                    data={"name": member.row.name, "detail": "one key is used by two processes"},
+                )
+            )

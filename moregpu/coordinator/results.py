@@ -1,0 +1,132 @@
+"""What follows from results: verdicts to the worker, better speeds, jobs to combine, leases to cancel elsewhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from moregpu.coordinator.chores import Chores
+from moregpu.coordinator.finish import Finisher
+from moregpu.coordinator.fleet import Fleet, Member
+from moregpu.coordinator.judge import Judge, Ruling
+from moregpu.coordinator.protocol import Clock
+from moregpu.coordinator.proving import Proving
+from moregpu.coordinator.session import Judge as JudgeThis
+from moregpu.coordinator.store.protocol import Store
+from moregpu.errors import MoreGPUError
+from moregpu.wire.messages import Cancel, LeaseRef, Verdict
+from moregpu.wire.session import pack_acknowledged
+
+log = logging.getLogger(__name__)
+
+
+class Results:
+    """Carries results from their arrival to their last consequence."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: Fleet,
+        judge: Judge,
+        proving: Proving,
+        finisher: Finisher,
+        chores: Chores,
+        clock: Clock,
+        wake: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._judge = judge
+        self._proving = proving
+        self._finisher = finisher
+        self._chores = chores
+        self._clock = clock
+        self._wake = wake
+
+    async def arrived(self, member: Member, action: JudgeThis) -> None:
+        """Judge a Result, tell the worker, and go on."""
+        trials = [item for item in action.returned if item.held is not None and item.held.trial is not None]
+        if trials:
+            await self._proving.returned(member, action.result, trials)
+        work = [item for item in action.returned if item.held is None or item.held.trial is None]
+        if not work:
+            return
+        refs = [LeaseRef(task=i.entry.task, attempt=i.entry.attempt, token=i.entry.token) for i in work]
+        try:
+            rulings = await self._judge.judge(member.row, action.result, work)
+        except MoreGPUError as error:
+            # Nothing was committed, so nothing is acknowledged: the worker keeps its results and sends them again.
+            log.warning("results could not be kept", extra={"worker": member.row.id, "reason": error.detail})
+            rulings = []
+        current = self._fleet.get(member.row.id) or member
+        for ref in refs:
+            current.session.judged(ref)
+        self._acknowledge(current, rulings)
+        await self._conclude(current, rulings)
+
+    def cancel(self, leases: Iterable[tuple[str, LeaseRef]], reason: str) -> None:
+        """Tell workers to stop."""
+        by_worker: dict[str, list[LeaseRef]] = {}
+        for worker, ref in leases:
+            by_worker.setdefault(worker, []).append(ref)
+        for worker, refs in by_worker.items():
+            member = self._fleet.get(worker)
+            if member is not None:
+                member.session.drop(refs)
+                member.send(Cancel(leases=refs, reason=reason))
+        if by_worker:
+            self._wake()
+
+    def withdraw(self, job: str) -> None:
+        """A job ended without being done: whoever still works on it may stop."""
+        out = [
+            (member.row.id, held.lease.ref)
+            for member in self._fleet
+            for held in list(member.session.held.values())
+            if held.lease.job.id == job
+        ]
+        self.cancel(out, "the job ended")
+
+    def _acknowledge(self, member: Member, rulings: Sequence[Ruling]) -> None:
+        verdicts: list[Verdict] = []
+        for ruling in rulings:
+            done, ref = ruling.completed, ruling.ref
+            verdicts.append(
+                Verdict(
+                    task=ref.task,
+                    attempt=ref.attempt,
+                    token=ref.token,
+                    verdict=done.verdict,  # pyright: ignore[reportArgumentType]
+                    detail=done.detail[:1000],
+                    ledger=done.ledger,
+                )
+            )
+        for message in pack_acknowledged(verdicts):
+            member.send(message)
+
+    async def _conclude(self, member: Member, rulings: Sequence[Ruling]) -> None:
+        pause = False
+        for ruling in rulings:
+            done = ruling.completed
+            pause |= member.session.ruled(failed=ruling.failed, succeeded=done.verdict == "accepted")
+            self._fleet.learn(member, ruling)
+            if done.ready:
+                self._chores.spawn(self._finisher.finish(done.job))
+            if done.out:
+                self.cancel(done.out, "the job ended")
+        if pause:
+            await self._pause(member)
+        self._wake()
+
+    async def _pause(self, member: Member) -> None:
+        """A worker that fails everything is set aside, or it would empty every queue."""
+        member.session.paused = True
+        log.warning("worker paused: it fails everything", extra={"worker": member.row.id})
+        row = await self._store.worker(member.row.id)
+        if row is not None and not row.paused:
+            member.row = await self._store.save_worker(
+                msgspec.structs.replace(row, paused=True), "worker.paused_for_failures"
+            )
+        self._fleet.changed(fit=True)

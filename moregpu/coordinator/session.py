@@ -1,0 +1,415 @@
+"""What the coordinator makes of one worker's messages. No I/O: messages and clock values in, decisions out.
+
+A session is born with a connection and dies with it. It knows what its worker holds, how much more it may hold, and
+what to do about each message; the hub carries the decisions out. Leases move to the next session of the same process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from moregpu.coordinator.limits import MAX_JUDGING, DeskConfig
+from moregpu.coordinator.store.protocol import Lease
+from moregpu.wire.messages import (
+    Bye,
+    FromCoordinator,
+    FromWorker,
+    Heartbeat,
+    Hello,
+    LeaseRef,
+    Limits,
+    Output,
+    Policy,
+    Progress,
+    Refused,
+    Reject,
+    Result,
+    ResultEntry,
+    Started,
+    Taken,
+    Welcome,
+)
+
+Key = tuple[str, int, bytes]
+"""A lease's exact name, hashable: (task, attempt, token)."""
+
+OUTSTANDING_S = 0.05
+"""Work that lies ready on a worker, beside two round trips: enough that it never waits, little enough to move."""
+
+FAST_FAILURES = 8
+"""So many failed tasks in a row, and the worker is paused: a machine that fails everything empties queues."""
+
+REST_S = 1.0
+"""No new leases for so long after a worker handed some back."""
+
+
+# ---- decisions -------------------------------------------------------------------------------------------------------
+
+
+class _Action(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision, for the hub to carry out."""
+
+
+class Admit(_Action, frozen=True, kw_only=True):
+    """Verify this Hello; then enrol, re-attach or refuse."""
+
+    hello: Hello
+
+
+class Send(_Action, frozen=True, kw_only=True):
+    """Send a message."""
+
+    message: FromCoordinator
+
+
+class Refill(_Action, frozen=True, kw_only=True):
+    """The worker has room."""
+
+
+class Take(_Action, frozen=True, kw_only=True):
+    """The worker confirmed these leases."""
+
+    refs: tuple[LeaseRef, ...]
+
+
+class Renew(_Action, frozen=True, kw_only=True):
+    """The worker says it holds these; answer with a Pulse. `sweep`: whatever else it seems to hold goes back."""
+
+    refs: tuple[LeaseRef, ...]
+    echo: float
+    sweep: bool
+
+
+class HandBack(_Action, frozen=True, kw_only=True):
+    """The worker gives these back untouched."""
+
+    refs: tuple[LeaseRef, ...]
+    trials: tuple[LeaseRef, ...]
+    reason: str
+
+
+class Returned(_Action, frozen=True, kw_only=True):
+    """One entry of a Result, with what this session knows about its lease (None: ask the store)."""
+
+    entry: ResultEntry
+    index: int
+    held: Held | None
+    seconds: float
+
+
+class Judge(_Action, frozen=True, kw_only=True):
+    """Check what came back, commit, tell the worker."""
+
+    result: Result
+    returned: tuple[Returned, ...]
+
+
+class Tell(_Action, frozen=True, kw_only=True):
+    """A live event."""
+
+    type: str
+    task: str
+    share: float = 0.0
+    lines: tuple[str, ...] = ()
+
+
+class Leave(_Action, frozen=True, kw_only=True):
+    """The worker said Bye: its leases go back at once."""
+
+    reason: str
+
+
+class End(_Action, frozen=True, kw_only=True):
+    """Close the connection; `silence`: leases keep their full time."""
+
+    code: int
+    reason: str
+    silence: bool = False
+
+
+Action = Admit | Send | Refill | Take | Renew | HandBack | Judge | Tell | Leave | End
+
+
+# ---- state -----------------------------------------------------------------------------------------------------------
+
+
+class Phase(StrEnum):
+    """How far a connection has come."""
+
+    STRANGER = "stranger"  # nothing proven: nothing happens
+    ADMITTING = "admitting"  # its Hello is being verified
+    MEMBER = "member"
+    ENDED = "ended"
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that the hub itself gave: a canary (`exact` outputs, bit for bit) or a speed measurement."""
+
+    speed_key: str = ""
+    exact: dict[str, bytes] = {}
+
+
+class Held(msgspec.Struct, kw_only=True):
+    """A lease that the worker has."""
+
+    lease: Lease
+    assigned_at: float
+    expected_s: float
+    started_at: float | None = None
+    trial: Trial | None = None
+
+
+class WorkerSession:
+    """One connection's decisions."""
+
+    def __init__(self, config: DeskConfig, now: float, slots_for: Callable[[float, float], int]) -> None:
+        self.config = config
+        self.phase = Phase.STRANGER
+        self.worker = ""
+        self.boot = b""
+        self.hello: Hello | None = None
+        self.began = now
+        self.heard = now
+        self.held: dict[Key, Held] = {}
+        self.judging: dict[Key, Held | None] = {}
+        self.approved = False
+        self.paused = False
+        self.draining = False
+        self.on_trial = False
+        """No work yet: its canary or speed measurement is still out."""
+        self.duty: dict[str, float] = {}
+        self.user_load = 0.0
+        self.reason = ""
+        self.hot: frozenset[str] = frozenset()
+        self.round_trip_s = 0.0
+        self.task_s = 0.0
+        """Moving average of what one task takes here, by our own timing."""
+        self.failures = 0
+        """Failed tasks in a row."""
+        self.rest_until = 0.0
+        self._slots_for = slots_for
+        self._swept = False
+        self._free_at: dict[str, float] = {}
+
+    # -- in
+
+    def receive(self, message: FromWorker, now: float) -> list[Action]:
+        """Take one message."""
+        self.heard = now
+        if self.phase is Phase.ENDED:
+            return []
+        if isinstance(message, Hello):
+            if self.phase is not Phase.STRANGER:
+                return self._refuse("a second Hello in one session")
+            self.phase, self.hello, self.boot = Phase.ADMITTING, message, message.boot
+            return [Admit(hello=message)]
+        if self.phase is not Phase.MEMBER:
+            return self._refuse("the first message must be a Hello, and is answered before the next")
+        match message:
+            case Heartbeat():
+                return self._heartbeat(message)
+            case Taken():
+                return [Take(refs=tuple(ref for ref in message.leases if self._store_knows(ref)))]
+            case Started():
+                return self._started(message.leases, now)
+            case Progress():
+                return [Tell(type="task.progress", task=message.lease.task, share=message.share)]
+            case Output():
+                return [Tell(type="log", task=message.lease.task, lines=tuple(message.lines))]
+            case Result():
+                return self._result(message, now)
+            case Refused():
+                return self._handed_back(message, now)
+            case Bye():
+                self.phase = Phase.ENDED
+                return [Leave(reason=message.reason), End(code=1000, reason="bye")]
+
+    def tick(self, now: float) -> list[Action]:
+        """Time passed."""
+        if self.phase in (Phase.STRANGER, Phase.ADMITTING):
+            if now - self.began > self.config.handshake_s:
+                return self._end(1008, "no Hello in time")
+            return []
+        if self.phase is Phase.ENDED:
+            return []
+        if now - self.heard > self.config.silence_s:
+            return self._end(1001, "silence", silence=True)
+        if now - self.began > self.config.session_s:
+            return self._end(1001, "a session lives a day; connect again")
+        return [Refill()] if 0.0 < self.rest_until <= now and self._rested() else []
+
+    # -- what the hub decided
+
+    def welcome(self, welcome: Welcome, *, approved: bool, paused: bool, draining: bool) -> list[Action]:
+        """The worker proved who it is, and is in."""
+        self.phase, self.worker = Phase.MEMBER, welcome.worker
+        self.approved, self.paused, self.draining = approved, paused, draining
+        return [Send(message=welcome), Refill()]
+
+    def inherit(self, earlier: WorkerSession, *, leases: bool) -> None:
+        """Take over from the session that this worker had before: what was learnt, and what is being judged.
+
+        `leases`: it is the same process, so it still has what it was given (but trials, which are given anew).
+        """
+        if leases:
+            self.held = {**{key: held for key, held in earlier.held.items() if held.trial is None}, **self.held}
+        earlier.held = {}
+        self.judging, earlier.judging = {**earlier.judging, **self.judging}, {}
+        self.duty, self.hot, self.task_s, self.failures = earlier.duty, earlier.hot, earlier.task_s, earlier.failures
+        self.round_trip_s, self._free_at = earlier.round_trip_s, earlier._free_at
+
+    def policy(self, limits: Limits, name: str, *, approved: bool, paused: bool, draining: bool) -> list[Action]:
+        """An admin changed something."""
+        self.approved, self.paused, self.draining = approved, paused, draining
+        return [Send(message=Policy(limits=limits, name=name, approved=approved)), Refill()]
+
+    def reject(self, code: str, detail: str, hint: str, *, again: bool = False) -> list[Action]:
+        """Refuse the worker for good (or until later)."""
+        self.phase = Phase.ENDED
+        return [
+            Send(message=Reject(code=code, detail=detail, hint=hint, again=again)),
+            End(code=1008, reason=code),
+        ]
+
+    # -- leases
+
+    def slots(self, now: float) -> int:
+        """How many more leases the worker may have now."""
+        if self.phase is not Phase.MEMBER or not self.approved or self.paused or self.draining or self.on_trial:
+            return 0
+        if now < self.rest_until or len(self.judging) >= MAX_JUDGING:
+            return 0
+        if self.held and self.outstanding_s >= self.outstanding_limit_s:
+            return 0
+        depth = max(1, self._slots_for(self.task_s, self.round_trip_s) >> self.failures)
+        return max(0, depth - len(self.held))
+
+    @property
+    def outstanding_s(self) -> float:
+        """Seconds of work that the worker has in hand, as expected when it was leased."""
+        return sum(held.expected_s for held in self.held.values())
+
+    @property
+    def outstanding_limit_s(self) -> float:
+        """How much it should have."""
+        return OUTSTANDING_S + 2.0 * self.round_trip_s
+
+    def assigned(self, lease: Lease, expected_s: float, now: float, trial: Trial | None = None) -> None:
+        """A lease is about to be sent."""
+        self.held[key_of(lease.ref)] = Held(lease=lease, assigned_at=now, expected_s=expected_s, trial=trial)
+
+    def adopt(self, lease: Lease, expected_s: float, now: float) -> None:
+        """The worker holds a lease from before (a restart of ours); count it."""
+        self.held.setdefault(
+            key_of(lease.ref), Held(lease=lease, assigned_at=now, expected_s=expected_s, started_at=now)
+        )
+
+    def drop(self, refs: Iterable[LeaseRef]) -> list[LeaseRef]:
+        """Leases that are no longer the worker's. Returns those that it had."""
+        return [ref for ref in refs if self.held.pop(key_of(ref), None) is not None]
+
+    def held_refs(self) -> list[LeaseRef]:
+        """Leases that are this worker's as far as we know: in hand, or being judged."""
+        return [
+            LeaseRef(task=task, attempt=attempt, token=token)
+            for (task, attempt, token), held in self.held.items()
+            if held.trial is None
+        ] + self.judging_refs()
+
+    def judging_refs(self) -> list[LeaseRef]:
+        """Leases whose results are here and wait for a verdict."""
+        return [
+            LeaseRef(task=task, attempt=attempt, token=token)
+            for (task, attempt, token), held in self.judging.items()
+            if held is None or held.trial is None
+        ]
+
+    def judged(self, ref: LeaseRef) -> None:
+        """A result's check has ended, however."""
+        self.judging.pop(key_of(ref), None)
+
+    def ruled(self, *, failed: bool, succeeded: bool) -> bool:
+        """What a result came to. Returns whether the worker must be paused: it failed `FAST_FAILURES` in a row."""
+        if succeeded:
+            self.failures = 0
+        elif failed:
+            self.failures += 1
+        return failed and self.failures >= FAST_FAILURES
+
+    # -- messages
+
+    def _heartbeat(self, beat: Heartbeat) -> list[Action]:
+        self.duty, self.user_load, self.reason = dict(beat.duty), beat.user_load, beat.reason
+        self.hot = frozenset(beat.hot)
+        if 0.0 <= beat.round_trip_s <= 1.0:  # a claim; a liar only gets a longer queue, of at most 64
+            self.round_trip_s = beat.round_trip_s
+        refs = tuple(ref for ref in beat.held if self._store_knows(ref))
+        sweep, self._swept = not self._swept, True
+        return [Renew(refs=refs, echo=beat.sent, sweep=sweep), Refill()]
+
+    def _started(self, refs: Sequence[LeaseRef], now: float) -> list[Action]:
+        for ref in refs:
+            held = self.held.get(key_of(ref))
+            if held is not None and held.started_at is None:
+                held.started_at = now
+        taken = tuple(ref for ref in refs if self._store_knows(ref))
+        return [Take(refs=taken)] if taken else []
+
+    def _result(self, result: Result, now: float) -> list[Action]:
+        returned: list[Returned] = []
+        for index, entry in enumerate(result.entries):
+            key = (entry.task, entry.attempt, entry.token)
+            if key in self.judging:
+                continue  # said twice: the first saying's verdict answers both
+            held = self.held.pop(key, None)
+            self.judging[key] = held
+            returned.append(Returned(entry=entry, index=index, held=held, seconds=self._timed(held, now)))
+        if not returned:
+            return []
+        return [Refill(), Judge(result=result, returned=tuple(returned))]
+
+    def _timed(self, held: Held | None, now: float) -> float:
+        """Seconds that the task took, by our clock: from its start, or from when the device became free."""
+        if held is None:
+            return 0.0
+        device = held.lease.device
+        began = held.started_at if held.started_at is not None else held.assigned_at
+        seconds = max(0.0, now - max(began, self._free_at.get(device, 0.0)))
+        self._free_at[device] = now
+        if held.trial is None:
+            self.task_s = seconds if self.task_s == 0.0 else 0.7 * self.task_s + 0.3 * seconds
+        return seconds
+
+    def _handed_back(self, refused: Refused, now: float) -> list[Action]:
+        trials: list[LeaseRef] = []
+        for ref in refused.leases:
+            held = self.held.pop(key_of(ref), None)
+            if held is not None and held.trial is not None:
+                trials.append(ref)
+        self.rest_until = now + REST_S
+        refs = tuple(ref for ref in refused.leases if ref not in trials)
+        return [HandBack(refs=refs, trials=tuple(trials), reason=refused.reason)]
+
+    def _rested(self) -> bool:
+        self.rest_until = 0.0
+        return True
+
+    def _store_knows(self, ref: LeaseRef) -> bool:
+        """Whether a lease is one of the store's (trials live in the hub alone)."""
+        held = self.held.get(key_of(ref))
+        return held is None or held.trial is None
+
+    def _refuse(self, what: str) -> list[Action]:
+        return self.reject("unexpected-message", what, "update the worker")
+
+    def _end(self, code: int, reason: str, *, silence: bool = False) -> list[Action]:
+        self.phase = Phase.ENDED
+        return [End(code=code, reason=reason, silence=silence)]
+
+
+def key_of(ref: LeaseRef) -> Key:
+    """A lease's name, hashable."""
+    return (ref.task, ref.attempt, ref.token)

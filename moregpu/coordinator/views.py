@@ -1,0 +1,202 @@
+"""Jobs and workers as people see them."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from moregpu.coordinator.fleet import Fleet, Member, lower
+from moregpu.coordinator.limits import DeskConfig
+from moregpu.coordinator.protocol import Principal
+from moregpu.coordinator.scheduler import fits, waiting_reason
+from moregpu.coordinator.store.protocol import JobRow, Store, TaskRow, WorkerRow
+from moregpu.jobs import JOB_ENDED, JobState, TaskState
+from moregpu.wire.api import AttemptView, JobView, PlanView, TaskView, Timing, WorkerView
+from moregpu.wire.messages import Hello, Limits
+from moregpu.workloads.protocol import NOMINAL_BYTES, NOMINAL_FLOPS, Plan
+
+SCORE_KEY = "matmul.float32"
+WorkerState = Literal["online", "offline", "pending", "paused", "draining", "revoked", "quarantined"]
+
+TASKS_LISTED = 64
+"""A list shows the workers of jobs up to so many tasks; one job's own page shows all."""
+
+
+class Views:
+    """Makes views from rows and from who is connected."""
+
+    def __init__(self, store: Store, fleet: Fleet, config: DeskConfig) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._config = config
+
+    async def job(self, who: Principal, job: JobRow, *, detail: bool) -> JobView:
+        """A job. Its result is there for its submitter alone: it holds keys."""
+        running = job.state is JobState.RUNNING
+        small = job.tasks_total <= TASKS_LISTED
+        tasks = await self._store.tasks(job.id) if detail or running or small else []
+        names = {row.id: row.name for row in await self._store.workers()} if detail else {}
+        return JobView(
+            id=job.id,
+            kind=job.kind,
+            name=job.spec.name,
+            state=job.state,
+            submitter=job.submitter,
+            created_at=job.created_at,
+            started_at=job.started_at,
+            ended_at=job.ended_at,
+            grains=job.plan.grains,
+            grains_done=job.grains_done,
+            tasks_total=job.tasks_total,
+            tasks_done=job.tasks_done,
+            checked=is_checked(job, tasks),
+            evidence=job.evidence,
+            # Nothing is accepted without a verified signature over its statement (`judge`).
+            signed=job.state is JobState.DONE,
+            workers=_workers_of(tasks),
+            waiting_reason=self._waiting_reason(job, tasks),
+            error=job.error,
+            timing=_timing(job),
+            result=job.result if job.submitter == who.id else None,
+            tasks=[_task_view(task, names) for task in tasks] if detail else None,
+            summary=job.plan.summary,
+        )
+
+    def plan(self, plan: Plan, job: JobRow) -> PlanView:
+        """What a job would do. `job` is a row that was never kept."""
+        fleet = self._fleet.workers()
+        fitting = [worker for worker in fleet if fits(job, worker)]
+        nominal = NOMINAL_FLOPS if plan.cost.bound_by == "flops" else NOMINAL_BYTES
+        speed = sum(worker.profile.speeds.get(plan.cost.speed_key, nominal) * worker.profile.duty for worker in fitting)
+        return PlanView(
+            kind=plan.kind,
+            summary=plan.summary,
+            grains=plan.grains,
+            flops=plan.cost.flops,
+            moved_bytes=plan.cost.moved_bytes,
+            task_memory_bytes=plan.task_memory_bytes,
+            fitting_workers=len(fitting),
+            estimate_s=plan.cost.amount / speed if speed > 0 else None,
+            waiting_reason=waiting_reason(job, fleet),
+        )
+
+    def worker(self, row: WorkerRow) -> WorkerView:
+        """A worker, connected or not."""
+        member = self._fleet.get(row.id)
+        limits = lower(member.hello.limits, row.limits) if member is not None else row.limits
+        speeds = member.speeds if member is not None else row.speeds
+        session = member.session if member is not None else None
+        return WorkerView(
+            id=row.id,
+            name=row.name,
+            owner=row.owner,
+            groups=list(row.groups),
+            state=_state(row, member),
+            reason=session.reason if session is not None else "",
+            devices=list(row.devices),
+            kinds=list(member.kinds) if member is not None else list(row.kinds_allowed),
+            isolation=member.hello.isolation if member is not None else "none",
+            system=row.system,
+            version=row.version,
+            limits=limits,
+            owner_limits=member.hello.limits if member is not None else Limits(),
+            duty=dict(session.duty) if session is not None else {},
+            user_load=session.user_load if session is not None else 0.0,
+            speeds=dict(speeds),
+            score=score(speeds),
+            leases=len(session.held) if session is not None else 0,
+            tasks_done=row.tasks_done,
+            tasks_failed=row.tasks_failed,
+            busy_s=row.busy_s,
+            round_trip_s=session.round_trip_s or None if session is not None else None,
+            connected_at=member.connected_at if member is not None else None,
+            seen_at=row.seen_at or None,
+            enrolled_at=row.enrolled_at,
+            tls_ends_here=member is None or self._sees_our_leaf(member.hello),
+        )
+
+    def _sees_our_leaf(self, hello: Hello) -> bool:
+        """Whether the certificate that the worker saw is ours; without one of either there is nothing to tell."""
+        return not hello.leaf or not self._config.leaves or hello.leaf in self._config.leaves
+
+    def _waiting_reason(self, job: JobRow, tasks: list[TaskRow]) -> str:
+        if job.state in JOB_ENDED or any(task.state is TaskState.LEASED for task in tasks):
+            return ""
+        waiting = [task for task in tasks if task.state is TaskState.WAITING]
+        return waiting_reason(job, self._fleet.workers(), blocked_by=self._store.blocked_by(job), waiting=waiting)
+
+
+def is_checked(job: JobRow, tasks: list[TaskRow]) -> bool:
+    """Every task's result was found right, by its evidence; a job without tasks had nothing to check."""
+    if job.state is not JobState.DONE:
+        return False
+    sure = sum(job.evidence.get(kind, 0) for kind in ("recomputed", "freivalds", "agreed", "audited"))
+    if sure == job.tasks_done:
+        return True
+    if any(job.evidence.get(kind, 0) for kind in ("unchecked", "suspect")):
+        return False
+    done = [task for task in tasks if task.state is TaskState.DONE]
+    return len(done) == job.tasks_done and all(task.evidence is not None and task.evidence.checked for task in done)
+
+
+def score(speeds: dict[str, float]) -> int:
+    """0–100: `25·log10(GFLOP/s of float32 matmul)`, clamped."""
+    gflops = speeds.get(SCORE_KEY, 0.0) / 1e9
+    return max(0, min(100, round(25.0 * math.log10(gflops)))) if gflops > 0.0 else 0
+
+
+def _state(row: WorkerRow, member: Member | None) -> WorkerState:
+    if row.revoked:
+        return "revoked"
+    if member is None:
+        return "offline"
+    if not row.approved:
+        return "pending"
+    if row.draining:
+        return "draining"
+    return "paused" if row.paused or member.session.paused else "online"
+
+
+def _workers_of(tasks: list[TaskRow]) -> list[str]:
+    seen: dict[str, None] = {}
+    for task in tasks:
+        if task.state is TaskState.DONE and task.worker is not None:
+            seen[task.worker] = None
+    return list(seen)
+
+
+def _timing(job: JobRow) -> Timing:
+    started = job.started_at
+    running_s = 0.0
+    if started is not None and job.ended_at is not None:
+        running_s = max(0.0, job.ended_at - started - job.combining_s)
+    return Timing(
+        queued_s=max(0.0, started - job.created_at) if started is not None else 0.0,
+        running_s=running_s,
+        checking_s=job.checking_s,
+        combining_s=job.combining_s,
+    )
+
+
+def _task_view(task: TaskRow, names: dict[str, str]) -> TaskView:
+    return TaskView(
+        id=task.id,
+        number=task.number,
+        state=task.state,
+        grains=task.spec.grains,
+        worker=task.worker,
+        evidence=task.evidence,
+        attempts=[
+            AttemptView(
+                number=attempt.number,
+                worker=attempt.worker,
+                worker_name=names.get(attempt.worker, ""),
+                state=attempt.state,
+                leased_at=attempt.leased_at,
+                ended_at=attempt.ended_at,
+                seconds=attempt.seconds,
+                error=attempt.error,
+            )
+            for attempt in task.attempts
+        ],
+    )
