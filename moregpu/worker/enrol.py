@@ -40,7 +40,7 @@ def find_invite(file: Path | None = None, typed: TextIO | None = None) -> Invite
     if variable.upper().startswith(INVITE_PREFIX):
         return parse_invite(variable)
     typed = sys.stdin if typed is None else typed
-    if typed.isatty():
+    if typed is None or typed.isatty():  # a service may have no standard input at all
         return None
     text = typed.read(MAX_LINE_CHARACTERS + 1).strip()
     return parse_invite(text) if text else None
@@ -52,8 +52,8 @@ def introduction(invite: Invite) -> str:
         f"pool fingerprint: {fingerprint(invite.pool_id)}\n"
         f"pool name:        {invite.pool_name or '(none)'}\n"
         f"reached at:       {', '.join(invite.addresses)}\n"
-        "Compare the words with those that the pool's admin sees. Kernels of the pool will run here; they see the data\n"
-        "they compute on and nothing else of this machine.\n"
+        "Compare the words with those that the pool's admin sees. Kernels of the pool will run here; they see\n"
+        "the data they compute on and nothing else of this machine.\n"
     )
 
 

@@ -24,7 +24,7 @@ from moregpu.worker.enrol import enrol
 from moregpu.worker.home import WorkerHome, worker_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from moregpu.wire.invite import Invite
 
@@ -129,7 +129,7 @@ def _verdict(status: int) -> str:
 
 
 @contextmanager
-def _signals_set(stop: Callable[[], None]) -> Iterator[None]:
+def _signals_set(stop: Callable[[], None]) -> Generator[None]:
     """On the main thread, have the signals that ask a process to end call `stop`."""
     if threading.current_thread() is not threading.main_thread():
         yield
