@@ -119,10 +119,12 @@ _Rule = Callable[..., tuple[Floats, Floats, Floats, Floats]]
 def _matmul(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     inner = a.shape[1]
     value = a @ b
-    finite_a, finite_b = np.where(np.isfinite(a), a, 0.0), np.where(np.isfinite(b), b, 0.0)
-    total = np.abs(finite_a) @ np.abs(finite_b)
-    # Where an input is not finite, the partial sums of the other terms still count for what may overflow.
-    plain = value if finite_a is a and finite_b is b else finite_a @ finite_b
+    plain = value
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        # Where an input is not finite, the partial sums of the other terms still count for what may overflow.
+        a, b = np.where(np.isfinite(a), a, 0.0), np.where(np.isfinite(b), b, 0.0)
+        plain = a @ b
+    total = np.abs(a) @ np.abs(b)
     # inner·2⁻⁵³ is what the float64 reference itself may be off.
     error = (product_length(inner) * U32 + inner * 2.0**-53) * total + max(inner - 1, 0) * FLUSH
     return value, error, (total + plain) / 2 + error, (plain - total) / 2 - error
@@ -174,9 +176,11 @@ def _softmax(a: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     shifted = a - np.max(a, axis=-1, keepdims=True) if columns else a
     value = np.exp(shifted)
     value /= np.sum(value, axis=-1, keepdims=True)
-    # exp within 3 units, its argument rounded once (|x−m|·u, above and in the sum), a sum in any order, a quotient.
+    # With t = |x−m|: exp within 3 + 2t units in the last place (WGSL's promise), so (6 + 4t)·u, and its argument
+    # rounded once, t·u; both here and, weighted by the values, in the sum; a sum in any order, a quotient.
     far = np.where(np.isfinite(shifted), np.abs(shifted), 0.0)
-    return _elementwise(value, value * (3 + 2 * far + columns + 4) * U32)
+    typical = np.sum(value * far, axis=-1, keepdims=True) if columns else far
+    return _elementwise(value, value * (5 * (far + typical) + columns + 16) * U32)
 
 
 def _layernorm(a: Floats) -> tuple[Floats, Floats, Floats, Floats]:

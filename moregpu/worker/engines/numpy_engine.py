@@ -8,7 +8,7 @@ import numpy as np
 from moregpu_kernels.operations import OPERATIONS, OUTPUT
 
 from moregpu.errors import EngineError
-from moregpu.worker.engines.numpy_blocks import BLOCKS, blockwise
+from moregpu.worker.engines.numpy_blocks import blockwise
 from moregpu.worker.engines.numpy_products import product
 from moregpu.worker.engines.pace import Pace
 
@@ -52,7 +52,7 @@ class NumpyEngine:
                 else:
                     out = np.empty_like(operands[0])
                     scalar = np.float32(parameters.get("scalar", 1.0))
-                    blockwise(BLOCKS[operation], operands, scalar, out, Pace(key, out.size, slicer, self._speeds))
+                    blockwise(operation, operands, scalar, out, Pace(key, out.size, slicer, self._speeds))
         except MemoryError:
             raise EngineError(
                 "the CPU engine ran out of memory", "give the worker more, or send smaller jobs"
