@@ -175,7 +175,8 @@ def _disarm(text: str, prefix: str, hint: str) -> bytes:
     if len(body) < 2 or len(body) < expected:
         raise InviteRefused("The line is cut off: its end is missing", hint)
     content, checksum = body[:-CHECKSUM_BYTES], body[-CHECKSUM_BYTES:]
-    if len(body) > expected or number & (1 << spare) - 1 or checksum != _checksum(prefix, content):
+    spare_set = spare >= 5 or number & (1 << spare) - 1  # a whole character too many, or bits that stand for nothing
+    if len(body) > expected or spare_set or checksum != _checksum(prefix, content):
         raise InviteRefused("The line's checksum is wrong: a character was changed, added or left out", hint)
     return content[2:]
 
