@@ -212,7 +212,7 @@ class Pool:
 
     def workers(self) -> list[WorkerView]:
         """The workers."""
-        return self.doors.call("GET", "/v1/workers", _WorkerPage).items
+        return self.doors.call("GET", "/v1/workers", list[WorkerView])
 
     def invite(self, request: InviteRequest | None = None) -> InviteView:
         """Make an invite (admin). Its line is shown this once."""
@@ -253,10 +253,6 @@ class Pool:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(UPLOADS_AT_ONCE, thread_name_prefix="moregpu-upload")
             return self._threads
-
-
-class _WorkerPage(msgspec.Struct, frozen=True, kw_only=True):
-    items: list[WorkerView]
 
 
 class _JobPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
@@ -361,9 +361,8 @@ class _Child(asyncio.Protocol):
     # -- from it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 — for the type
-        self._transport = transport
-        transport.writelines(self._early)
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its bases
+        self._transport.writelines(self._early)
         self._early.clear()
 
     def data_received(self, data: bytes) -> None:
