@@ -65,7 +65,8 @@ def serve(
         def ready(opening: Opening) -> None:
             _tell(opening, as_json=as_json)
             if opening.worker_line:
-                worker_state = opening.state / "worker" if state else paths.state_folder("worker")
+                # A folder for each pool: this machine may be a worker of another one, too, by `moregpu join`.
+                worker_state = paths.state_folder(f"worker-{opening.pool_id[:12]}")
                 stack.enter_context(_worker_process(worker_state, opening.worker_line))
 
         _run(run_coordinator(config, ready))
@@ -123,6 +124,7 @@ def _tell(opening: Opening, *, as_json: bool) -> None:
 def _facts(opening: Opening) -> dict[str, object]:
     facts: dict[str, object] = {
         "pool": opening.pool_name,
+        "id": opening.pool_id,
         "fingerprint": opening.fingerprint,
         "url": opening.url,
         "addresses": list(opening.addresses),

@@ -73,6 +73,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...]
     note: str
     """Who can reach it."""
+    pool_id: str
+    """In hex."""
     pool_name: str
     fingerprint: str
     pin: bytes
@@ -205,6 +207,7 @@ async def _opening(config: ServeConfig, state: StateFolder, services: Services) 
         url=f"https://{pool.reach.addresses[0]}",
         addresses=pool.reach.addresses,
         note=pool.reach.note,
+        pool_id=pool.id.hex(),
         pool_name=pool.name,
         fingerprint=pool.fingerprint,
         pin=pool.pin,

@@ -64,7 +64,7 @@ class TokenStore:
             private_folder(self.folder)
             write_private(self._file(name), secret.encode())
         else:
-            self._call(lambda keyring: keyring.set_password(SERVICE, name, secret))
+            self._steadily(lambda keyring: keyring.set_password(SERVICE, name, secret))
             self._file(name).unlink(missing_ok=True)  # an older copy must not win
         return where
 
@@ -81,7 +81,7 @@ class TokenStore:
             raise _locked()
         if where is Kept.FILE:
             return None
-        return self._call(lambda keyring: keyring.get_password(SERVICE, name))
+        return self._steadily(lambda keyring: keyring.get_password(SERVICE, name))
 
     def delete(self, name: str) -> None:
         """Forget a secret, wherever it lies; one that is not there is no error. Raises `KeyringLocked`."""
@@ -92,7 +92,7 @@ class TokenStore:
         if where is Kept.LOCKED:
             raise _locked()
         if where is Kept.KEYRING and self.get(name) is not None:
-            self._call(lambda keyring: keyring.delete_password(SERVICE, name))
+            self._steadily(lambda keyring: keyring.delete_password(SERVICE, name))
 
     def told(self) -> str:
         """One sentence for the user about where secrets lie."""
@@ -126,6 +126,14 @@ class TokenStore:
             return Kept.LOCKED
         except _NoKeyring:
             return Kept.FILE
+
+    def _steadily(self, work: Callable[[Any], T]) -> T:
+        """A call to a keyring that worked before: one that fails now is away for a while, not absent."""
+        try:
+            return self._call(work)
+        except _NoKeyring as error:
+            self._found = None
+            raise _locked() from error
 
     def _call(self, work: Callable[[Any], T]) -> T:
         """Run `work(keyring)` on a thread of its own; a call that hangs waits for a person, which is: locked."""
