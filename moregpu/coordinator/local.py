@@ -77,7 +77,7 @@ def local_tokens_folder(state: Path) -> Path:
 
 def save_listening(state: Path, listening: Listening) -> None:
     """Called by the coordinator once it listens."""
-    private_folder(local_tokens_folder(state))
+    private_folder(private_folder(state) / local_tokens_folder(state).name)
     write_private(state / "listening.json", msgspec.json.encode(listening))
 
 
