@@ -317,7 +317,11 @@ class _Child(asyncio.Protocol):
 
     def give(self, given: _Given) -> None:
         if given.region is not None and given.region.number not in self._passed:
-            pass_region(self._passing, given.region)
+            try:
+                pass_region(self._passing, given.region)
+            except OSError:  # it has just ended: its successor is given the task
+                self._loop.call_soon(self._compute.child_gone, self)
+                return
             self._passed.add(given.region.number)
         self.send(given.task, given.raw)
 

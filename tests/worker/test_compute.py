@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import uvloop
 
 from moregpu.jobs import size_bytes
 from moregpu.wire.messages import TaskError
@@ -79,7 +80,8 @@ def with_compute(story: Callable[[Compute, Owner], Awaitable[None]], **settings:
         finally:
             await compute.close()
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the agent's own process does
+        runner.run(run())
 
 
 def add(number: int, a: np.ndarray, b: np.ndarray) -> tuple[RunTask, bytes]:
@@ -333,7 +335,9 @@ def test_an_idle_engine_leaves_memory_and_comes_back_with_the_next_task() -> Non
     with_compute(story, unload_s=0.1)
 
 
-def test_the_child_is_the_nicest_process_and_knows_no_secret() -> None:
+def test_the_child_is_the_nicest_process_and_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOREGPU_TOKEN", "MGPU1-SECRET")
+
     async def story(compute: Compute, owner: Owner) -> None:
         compute.give(*add(1, VECTOR, VECTOR))
         await owner.answer(1)
@@ -344,11 +348,7 @@ def test_the_child_is_the_nicest_process_and_knows_no_secret() -> None:
         assert b"OPENBLAS_NUM_THREADS=1" in environment
         assert b"MGPU1" not in environment
 
-    os.environ["MOREGPU_TOKEN"] = "MGPU1-SECRET"
-    try:
-        with_compute(story)
-    finally:
-        del os.environ["MOREGPU_TOKEN"]
+    with_compute(story)
 
 
 def test_many_tiny_tasks_are_answered_in_order() -> None:
