@@ -86,7 +86,7 @@ class LoopbackPool:
 
         def online() -> bool:
             found[:] = [worker for worker in pool.workers() if worker.name in wanted and worker.state == "online"]
-            return len(found) == len(wanted) and all(worker.speeds for worker in found)
+            return len(found) == len(wanted) and all(worker.reason != "being measured" for worker in found)
 
         with self.connect() as pool:
             for name in wanted:

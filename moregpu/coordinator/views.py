@@ -92,7 +92,7 @@ class Views:
             owner=row.owner,
             groups=list(row.groups),
             state=_state(row, member),
-            reason=session.reason if session is not None else "",
+            reason=("being measured" if session.on_trial else session.reason) if session is not None else "",
             devices=list(row.devices),
             kinds=list(member.kinds) if member is not None else list(row.kinds_allowed),
             isolation=member.hello.isolation if member is not None else "none",
