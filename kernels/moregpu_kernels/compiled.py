@@ -1,0 +1,287 @@
+"""A list of steps, prepared for a device: planned, fused, its tensors placed, its bind groups made."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from moregpu_kernels.arena import Lifetime, assign
+from moregpu_kernels.device import Device
+from moregpu_kernels.errors import BadBinding, BadShape
+from moregpu_kernels.fuse import Step, fuse
+from moregpu_kernels.layout import OUT, Plan, Request, Span, size_bytes
+from moregpu_kernels.plan import Choices, plan
+from moregpu_kernels.program import UNIFORM_STEP, Program, Programs
+from moregpu_kernels.transfer import Buffers, Result, Results
+
+Array = NDArray[Any]
+
+_numbers = itertools.count(1)
+
+
+class Resident:
+    """An array that stays on a device until it is released."""
+
+    def __init__(self, array: Array):
+        self.array = array
+        self.number = next(_numbers)
+        self.buffer: Any = None
+        self.generation = -1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> Any:
+        """Its NumPy dtype."""
+        return self.array.dtype
+
+    @property
+    def released(self) -> bool:
+        """Whether it was on a device and is not any more."""
+        return self.buffer is None and self.generation >= 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """One dispatch, bound: `slot` is its place in the uniform buffer."""
+
+    program: Program
+    group: Any
+    slot: int
+    uniforms: tuple[int | float, ...]
+    groups: int
+    work: float
+
+
+@dataclass(slots=True, eq=False)
+class Compiled:
+    """Steps ready to run. `feeds` are the buffers to fill first; `owned` go back to the pool in the end."""
+
+    pieces: list[Piece]
+    feeds: dict[str, Any]
+    results: Results
+    uniforms: Any
+    owned: list[Any]
+    residents: frozenset[int]
+    plans: list[Plan]
+    written: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+
+
+def compile_steps(
+    device: Device,
+    programs: Programs,
+    buffers: Buffers,
+    steps: Sequence[Step],
+    feeds: Mapping[str, Array | Resident],
+    outputs: Sequence[str],
+    *,
+    choices: Choices | None = None,
+    variant: str | None = None,
+    fused: bool = True,
+) -> Compiled:
+    """Prepare steps. On an error nothing stays allocated.
+
+    Raises
+    ------
+    BadBinding
+        A step reads a tensor that is not there yet, or writes one twice; an output that no step writes.
+    BadShape, BadFormula, BadKernel, BudgetExceeded
+        As planning and compiling.
+
+    """
+    steps, plans, dtypes = _planned(device, steps, feeds, outputs, choices, variant, fused)
+    shapes = {one.output: planned.out_shape for one, planned in zip(steps, plans, strict=True)}
+    lifetimes = _lifetimes(steps, plans, feeds, outputs, shapes, dtypes)
+    arena = assign(lifetimes)
+    owned: list[Any] = []
+    try:
+        slots: list[Any] = []
+        for size in arena.sizes:
+            slots.append(buffers.take(size))
+            owned.append(slots[-1])
+        places = {name: slots[slot] for name, slot in arena.slots.items()}
+        places |= {name: feed.buffer for name, feed in feeds.items() if isinstance(feed, Resident)}
+        sizes = {life.name: life.size_bytes for life in lifetimes}
+        sizes |= {name: _padded(feed.array.nbytes) for name, feed in feeds.items() if isinstance(feed, Resident)}
+        count = sum(len(planned.dispatches) for planned in plans)
+        uniforms = _uniform_buffer(device, max(count, 1))
+        owned.append(uniforms)
+        pieces: list[Piece] = []
+        for number, (one, planned) in enumerate(zip(steps, plans, strict=True)):
+            for dispatch in planned.dispatches:
+                program = programs.get(dispatch.kernel, dispatch.options)
+                spans = [_resolve(span, one, number) for span in dispatch.spans]
+                group = _bind(device, program, uniforms, spans, places, sizes)
+                pieces.append(
+                    Piece(program, group, len(pieces), dispatch.uniforms, dispatch.groups, max(dispatch.work, 1.0))
+                )
+                program.pack(0, dispatch.groups, dispatch.uniforms)
+    except BaseException:
+        for buffer in owned:
+            buffers.give(buffer)
+        raise
+    results = Results({name: Result(places[name], shapes[name], dtypes[name]) for name in outputs})
+    return Compiled(
+        pieces=pieces,
+        feeds={name: places[name] for name, feed in feeds.items() if not isinstance(feed, Resident) and name in places},
+        results=results,
+        uniforms=uniforms,
+        owned=owned,
+        residents=frozenset(feed.number for feed in feeds.values() if isinstance(feed, Resident)),
+        plans=plans,
+        written=[(-1, -1)] * len(pieces),
+    )
+
+
+def _planned(
+    device: Device,
+    steps: Sequence[Step],
+    feeds: Mapping[str, Array | Resident],
+    outputs: Sequence[str],
+    choices: Choices | None,
+    variant: str | None,
+    fused: bool,
+) -> tuple[list[Step], list[Plan], dict[str, str]]:
+    """Plan every step, and, where steps may be fused, plan what they became."""
+    shapes: dict[str, tuple[int, ...]] = {name: tuple(feed.shape) for name, feed in feeds.items()}
+    dtypes: dict[str, str] = {name: str(feed.dtype) for name, feed in feeds.items()}
+    plans = _plan_each(device, steps, shapes, dtypes, choices, variant)
+    missing = [name for name in outputs if name not in {one.output for one in steps}]
+    if missing:
+        raise BadBinding(f"No step writes {', '.join(missing)}", "Outputs are results of steps")
+    if not fused or len(steps) == 1:
+        return list(steps), plans, dtypes
+    joined = fuse(steps, outputs, shapes)
+    if len(joined) == len(steps):
+        return list(steps), plans, dtypes
+    shapes = {name: tuple(feed.shape) for name, feed in feeds.items()}
+    dtypes = {name: str(feed.dtype) for name, feed in feeds.items()}
+    return joined, _plan_each(device, joined, shapes, dtypes, choices, variant), dtypes
+
+
+def _plan_each(
+    device: Device,
+    steps: Sequence[Step],
+    shapes: dict[str, tuple[int, ...]],
+    dtypes: dict[str, str],
+    choices: Choices | None,
+    variant: str | None,
+) -> list[Plan]:
+    plans: list[Plan] = []
+    for one in steps:
+        for name, tensor in one.inputs.items():
+            if tensor not in shapes:
+                raise BadBinding(
+                    f"{one.operation} reads {tensor!r} as its {name}, which is neither fed nor written before",
+                    f"There are: {', '.join(shapes) or 'none'}",
+                )
+        if one.output in shapes:
+            raise BadBinding(f"{one.operation} writes {one.output!r}, which is there already", "Give it another name")
+        request = Request(
+            one.operation,
+            {name: shapes[tensor] for name, tensor in one.inputs.items()},
+            _dtype(one, dtypes),
+            one.parameters,
+        )
+        planned = plan(request, device.traits, choices, variant=variant, expression=one.expression)
+        shapes[one.output], dtypes[one.output] = planned.out_shape, planned.out_dtype
+        plans.append(planned)
+    return plans
+
+
+def _dtype(one: Step, dtypes: Mapping[str, str]) -> str:
+    fixed = {"quants": "uint32", "scales": "float16"} if one.operation.startswith("gemv_") else {}
+    kinds: set[str] = set()
+    for name, tensor in one.inputs.items():
+        if name in fixed:
+            if dtypes[tensor] != fixed[name]:
+                raise BadShape(f"{one.operation}: {name} must be {fixed[name]}, not {dtypes[tensor]}")
+        else:
+            kinds.add(dtypes[tensor])
+    if len(kinds) != 1:
+        raise BadShape(
+            f"{one.operation}: the inputs must have one dtype, not {', '.join(sorted(kinds)) or 'none'}",
+            "Convert one of them",
+        )
+    return kinds.pop()
+
+
+def _lifetimes(
+    steps: Sequence[Step],
+    plans: Sequence[Plan],
+    feeds: Mapping[str, Array | Resident],
+    outputs: Sequence[str],
+    shapes: Mapping[str, tuple[int, ...]],
+    dtypes: Mapping[str, str],
+) -> list[Lifetime]:
+    last_read = {tensor: number for number, one in enumerate(steps) for tensor in one.inputs.values()}
+    lifetimes = [
+        Lifetime(name, _padded(feed.nbytes), -1, last_read[name])
+        for name, feed in feeds.items()
+        if not isinstance(feed, Resident) and name in last_read
+    ]
+    for number, (one, planned) in enumerate(zip(steps, plans, strict=True)):
+        last = len(steps) if one.output in outputs else last_read.get(one.output, number)
+        lifetimes.append(
+            Lifetime(one.output, _padded(size_bytes(shapes[one.output], dtypes[one.output])), number, last)
+        )
+        lifetimes += [Lifetime(f"{number}{name}", _padded(size), number, number) for name, size in planned.temporaries]
+    return lifetimes
+
+
+def _padded(size: int) -> int:
+    """Room for the vector that holds the last element."""
+    return -(-max(size, 16) // 16) * 16
+
+
+def _resolve(span: Span, one: Step, number: int) -> Span:
+    """A plan's own names become the run's."""
+    if span.tensor == OUT:
+        name = one.output
+    elif span.tensor.startswith("~"):
+        name = f"{number}{span.tensor}"
+    else:
+        name = one.inputs[span.tensor]
+    return Span(name, span.offset_bytes, span.size_bytes)
+
+
+def _bind(
+    device: Device,
+    program: Program,
+    uniforms: Any,
+    spans: Sequence[Span],
+    places: Mapping[str, Any],
+    sizes: Mapping[str, int],
+) -> Any:
+    if len(spans) != len(program.bindings):
+        raise BadBinding(
+            f"{program.name} binds {', '.join(b.name for b in program.bindings)}, and is given {len(spans)} tensors",
+            "See its front matter",
+        )
+    entries: list[dict[str, Any]] = [
+        {"binding": 0, "resource": {"buffer": uniforms, "offset": 0, "size": UNIFORM_STEP}}
+    ]
+    for slot, span in enumerate(spans, 1):
+        size = span.size_bytes or sizes[span.tensor] - span.offset_bytes
+        if span.offset_bytes + size > places[span.tensor].size:
+            raise BadBinding(f"{program.name}: {program.bindings[slot - 1].name} is smaller than what the kernel reads")
+        entries.append(
+            {"binding": slot, "resource": {"buffer": places[span.tensor], "offset": span.offset_bytes, "size": size}}
+        )
+    return device.native.create_bind_group(layout=program.layout, entries=entries)
+
+
+def _uniform_buffer(device: Device, count: int) -> Any:
+    import wgpu
+
+    size = count * UNIFORM_STEP
+    device.ledger.charge(size)
+    usage = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
+    return device.native.create_buffer(size=size, usage=usage)

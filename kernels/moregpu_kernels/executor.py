@@ -1,0 +1,337 @@
+"""Runs operations on a device: a list of steps becomes dispatches in as few submits as its slices allow.
+
+Tensors live in buffers shared by lifetime; uniforms lie in one buffer; results come back through one reused staging
+buffer. Work between two calls of `between` takes about `slice_s`: sizes of slices follow measured rates, so that the
+throttle and the desktop stay in charge. A device that is lost in the middle is built again, once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moregpu_kernels.compiled import Compiled, Piece, Resident, compile_steps
+from moregpu_kernels.device import Device, recover
+from moregpu_kernels.errors import BadBinding, BadShape, BudgetExceeded
+from moregpu_kernels.fuse import Step
+from moregpu_kernels.layout import Request
+from moregpu_kernels.plan import Choices, plan
+from moregpu_kernels.program import UNIFORM_STEP, Programs
+from moregpu_kernels.slices import host_slices
+from moregpu_kernels.template import Value
+from moregpu_kernels.transfer import Buffers, read_back, write_array
+
+Array = NDArray[Any]
+
+SLICE_S: Final = 0.015
+"""Aim of one submit; they must stay below 20 ms."""
+DISPATCHES_LIMIT: Final = 256
+"""Most dispatches of one submit."""
+KEPT_COMPILED: Final = 64
+
+_FIRST_RATE: Final = {"software": 1e-9, "integrated": 2e-11, "discrete": 5e-12, "unknown": 2e-11}
+"""Seconds a unit of work before anything was measured: on the slow side, so that a first slice is not too long."""
+_RATE_STEP: Final = 8.0
+"""A rate changes at most this much at once: one hiccup must not make slices tiny, nor one lucky slice huge."""
+_MEASURABLE_S: Final = 0.001
+
+
+class Executor:
+    """Runs operations on one device, from the thread that owns it."""
+
+    def __init__(self, device: Device, *, choices: Choices | None = None, slice_s: float = SLICE_S):
+        self.device = device
+        self.programs = Programs(device)
+        self.choices: Choices = choices or {}
+        self.slice_s = slice_s
+        self.submits = 0
+        self.longest_slice_s = 0.0
+        self._buffers = Buffers(device)
+        self._compiled: OrderedDict[Any, Compiled] = OrderedDict()
+        self._rates: dict[str, float] = {}
+        self._warm: set[str] = set()
+        self._generation = device.generation
+
+    def apply(
+        self,
+        operation: str,
+        arrays: Mapping[str, Array],
+        parameters: Mapping[str, Value] | None = None,
+        *,
+        between: Callable[[], None] | None = None,
+        variant: str | None = None,
+    ) -> Array:
+        """Run one operation on arrays of any size; what does not fit the device goes through it in pieces.
+
+        Raises
+        ------
+        BadShape, BadFormula, BadBinding
+            The arrays do not fit the operation.
+        BudgetExceeded
+            Even one piece is more than the device's memory budget.
+        DeviceLost
+            The device went away and did not come back.
+
+        """
+        given = {name: np.asarray(array) for name, array in arrays.items()}
+        parameters = dict(parameters or {})
+        request = Request(operation, {n: a.shape for n, a in given.items()}, _dtype(given), parameters)
+        one = Step(operation, {name: name for name in given}, "out", parameters)
+        planned = plan(request, self.device.traits, self.choices, variant=variant) if not _has_giants(request) else None
+        pieces = host_slices(request, self.device.traits, self.device.ledger.budget_bytes, planned)
+        if pieces is None:
+            return self.run([one], given, ["out"], between=between, variant=variant)["out"]
+        out = np.empty(pieces.out_shape, _dtype(given))
+        for number, piece in enumerate(pieces.pieces):
+            if number and between:
+                between()
+            part = {name: piece.take(name, array) for name, array in given.items()}
+            piece.put(out, self.run([one], part, ["out"], between=between, variant=variant)["out"])
+        return out
+
+    def run(
+        self,
+        steps: Sequence[Step],
+        feeds: Mapping[str, Array | Resident],
+        outputs: Sequence[str],
+        *,
+        between: Callable[[], None] | None = None,
+        variant: str | None = None,
+        fused: bool = True,
+    ) -> dict[str, Array]:
+        """Run steps on named tensors; return the `outputs`. Where all fits one slice, it is one submit.
+
+        `between` is called between two submits; what it raises stops the run. Raises as `apply`.
+        """
+        self.device.check_thread()
+        return cast(
+            dict[str, Array],
+            recover(self.device, lambda: self._run(tuple(steps), feeds, tuple(outputs), between, variant, fused)),
+        )
+
+    def upload(self, array: Array) -> Resident:
+        """Keep an array on the device, to feed it many times. The array is remembered: a lost device gets it again."""
+        resident = Resident(np.ascontiguousarray(array))
+        recover(self.device, lambda: self._settle(resident))
+        return resident
+
+    def release(self, resident: Resident) -> None:
+        """Free an uploaded array's buffer."""
+        for key in [key for key, one in self._compiled.items() if resident.number in one.residents]:
+            self._drop(key)
+        if resident.buffer is not None and resident.generation == self.device.generation:
+            self.device.free(resident.buffer)
+        resident.buffer = None
+
+    def trim(self) -> None:
+        """Free every buffer that only serves speed: pooled, staged, and those of compiled runs."""
+        for key in list(self._compiled):
+            self._drop(key)
+        self._buffers.trim()
+
+    # ---- one run -------------------------------------------------------------------------------------------------------
+
+    def _run(
+        self,
+        steps: tuple[Step, ...],
+        feeds: Mapping[str, Array | Resident],
+        outputs: tuple[str, ...],
+        between: Callable[[], None] | None,
+        variant: str | None,
+        fused: bool,
+    ) -> dict[str, Array]:
+        if self._generation != self.device.generation:
+            self._forget()
+        for feed in feeds.values():
+            if isinstance(feed, Resident):
+                self._settle(feed)
+        compiled = self._prepared(steps, feeds, outputs, variant, fused)
+        for name, feed in feeds.items():
+            if not isinstance(feed, Resident) and name in compiled.feeds:
+                write_array(self.device, compiled.feeds[name], feed)
+        self._submit_all(compiled, between)
+        return read_back(self.device, self._buffers, compiled.results)
+
+    def _prepared(
+        self,
+        steps: tuple[Step, ...],
+        feeds: Mapping[str, Array | Resident],
+        outputs: tuple[str, ...],
+        variant: str | None,
+        fused: bool,
+    ) -> Compiled:
+        key = (
+            tuple(
+                (one.operation, tuple(one.inputs.items()), one.output, tuple(one.parameters.items()), one.expression)
+                for one in steps
+            ),
+            tuple(
+                (name, feed.shape, str(feed.dtype), feed.number if isinstance(feed, Resident) else 0)
+                for name, feed in feeds.items()
+            ),
+            outputs,
+            variant,
+            fused,
+        )
+        compiled = self._compiled.get(key)
+        if compiled is not None:
+            self._compiled.move_to_end(key)
+            return compiled
+        while True:
+            try:
+                compiled = compile_steps(
+                    self.device, self.programs, self._buffers, steps, feeds, outputs,
+                    choices=self.choices, variant=variant, fused=fused,
+                )  # fmt: skip
+                break
+            except BudgetExceeded:
+                if not self._compiled and not self._buffers.pooled_bytes:
+                    raise
+                self.trim()
+        self._compiled[key] = compiled
+        if len(self._compiled) > KEPT_COMPILED:
+            self._drop(next(iter(self._compiled)))
+        self._warm_up(compiled)
+        return compiled
+
+    def _warm_up(self, compiled: Compiled) -> None:
+        """Dispatch each new pipeline over no groups: drivers compile on first use, and that is not the work's time."""
+        cold = [piece for piece in compiled.pieces if piece.program.digest not in self._warm]
+        for piece in {piece.program.digest: piece for piece in cold}.values():
+            self._write_uniforms(compiled, piece, 0, 0)
+            encoder = self.device.native.create_command_encoder()
+            stage = encoder.begin_compute_pass()
+            _encode(stage, piece, 1, self.device.traits.limits.max_groups)
+            stage.end()
+            self.device.queue.submit([encoder.finish()])
+            self._warm.add(piece.program.digest)
+        if cold:
+            self.device.wait()
+
+    def _submit_all(self, compiled: Compiled, between: Callable[[], None] | None) -> None:
+        """Encode all pieces, cutting them where a slice is full. The last submit is waited for by reading back."""
+        batch: list[tuple[Piece, int]] = []
+        planned_s = 0.0
+        encoder, stage = self._begin()
+        limit = self.device.traits.limits.max_groups
+        for position, piece in enumerate(compiled.pieces):
+            first = 0
+            while first < piece.groups:
+                each_s = self._rate(piece) * piece.work / piece.groups
+                room = int((self.slice_s - planned_s) / each_s) if each_s > 0 else piece.groups
+                if (room < 1 and batch) or len(batch) >= DISPATCHES_LIMIT:
+                    self._end(encoder, stage)
+                    self._settle_slice(batch, planned_s, between)
+                    encoder, stage = self._begin()
+                    batch, planned_s = [], 0.0
+                    continue
+                count = min(max(room, 1), piece.groups - first)
+                self._write_uniforms(compiled, piece, first, count)
+                _encode(stage, piece, count, limit)
+                batch.append((piece, count))
+                planned_s += count * each_s
+                first += count
+                if first < piece.groups:
+                    self._end(encoder, stage)
+                    self._settle_slice(batch, planned_s, between)
+                    encoder, stage = self._begin()
+                    batch, planned_s = [], 0.0
+            del position
+        stage.end()
+        started = time.perf_counter()
+        compiled.results.begin(encoder, self._buffers)
+        self.device.queue.submit([encoder.finish()])
+        self.submits += 1
+        if planned_s > self.slice_s / 4:
+            self.device.wait()
+            self._learn(batch, planned_s, time.perf_counter() - started)
+
+    def _begin(self) -> tuple[Any, Any]:
+        encoder = self.device.native.create_command_encoder()
+        return encoder, encoder.begin_compute_pass()
+
+    def _end(self, encoder: Any, stage: Any) -> None:
+        stage.end()
+        self.device.queue.submit([encoder.finish()])
+        self.submits += 1
+
+    def _settle_slice(
+        self, batch: list[tuple[Piece, int]], planned_s: float, between: Callable[[], None] | None
+    ) -> None:
+        started = time.perf_counter()
+        self.device.wait()
+        self._learn(batch, planned_s, time.perf_counter() - started)
+        if between:
+            between()
+
+    def _rate(self, piece: Piece) -> float:
+        return self._rates.get(piece.program.digest, _FIRST_RATE[self.device.traits.kind])
+
+    def _learn(self, batch: list[tuple[Piece, int]], planned_s: float, took_s: float) -> None:
+        """Correct the rates by what the slice really took."""
+        self.longest_slice_s = max(self.longest_slice_s, took_s)
+        if not batch or planned_s <= 0:
+            return
+        ratio = max(took_s, _MEASURABLE_S / 4) / planned_s
+        ratio = min(max(ratio, 1 / _RATE_STEP), _RATE_STEP)
+        for digest, rate in {piece.program.digest: self._rate(piece) for piece, _ in batch}.items():
+            self._rates[digest] = rate * ratio
+
+    def _write_uniforms(self, compiled: Compiled, piece: Piece, first: int, count: int) -> None:
+        if compiled.written[piece.slot] != (first, count):
+            data = piece.program.pack(first, count, piece.uniforms)
+            self.device.queue.write_buffer(compiled.uniforms, piece.slot * UNIFORM_STEP, data)
+            compiled.written[piece.slot] = (first, count)
+
+    # ---- what is kept --------------------------------------------------------------------------------------------------
+
+    def _settle(self, resident: Resident) -> None:
+        """Have an uploaded array on the device as it is now."""
+        if resident.buffer is not None and resident.generation == self.device.generation:
+            return
+        if resident.released:
+            raise BadBinding("This resident tensor was released", "Upload it again")
+        resident.buffer = self.device.buffer(resident.array.nbytes + 16)
+        resident.generation = self.device.generation
+        write_array(self.device, resident.buffer, resident.array)
+
+    def _drop(self, key: Any) -> None:
+        for buffer in self._compiled.pop(key).owned:
+            self._buffers.give(buffer)
+
+    def _forget(self) -> None:
+        self._compiled.clear()
+        self._buffers.forget()
+        self._warm.clear()
+        self._generation = self.device.generation
+
+
+def _encode(stage: Any, piece: Piece, count: int, limit: int) -> None:
+    rows = -(-count // limit)
+    stage.set_pipeline(piece.program.pipeline)
+    stage.set_bind_group(0, piece.group, (piece.slot * UNIFORM_STEP,))
+    stage.dispatch_workgroups(-(-count // rows), rows)
+
+
+def _dtype(arrays: Mapping[str, Array]) -> str:
+    """The dtype of an operation: that of its float inputs (scales of quantised products apart)."""
+    kinds = {str(array.dtype) for name, array in arrays.items() if name not in ("quants", "scales")}
+    if len(kinds) != 1:
+        raise BadShape(
+            f"The inputs must have one dtype, not {', '.join(sorted(kinds)) or 'none'}", "Convert one of them"
+        )
+    return kinds.pop()
+
+
+def _has_giants(request: Request) -> bool:
+    """Whether a tensor has more elements than a kernel can count: then it is cut before it is planned."""
+    from math import prod
+
+    from moregpu_kernels.plan import ELEMENTS_LIMIT
+
+    return any(prod(shape) > ELEMENTS_LIMIT for shape in request.shapes.values())

@@ -1,0 +1,170 @@
+"""Bytes between this process and a device: pooled buffers, uploads in pieces, results through one staging buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moregpu_kernels.device import Device, round_up
+
+Array = NDArray[Any]
+
+UPLOAD_BYTES: Final = 32 << 20
+"""The library copies what is uploaded; after this much it is flushed, so that the copies do not add up."""
+STAGING_BYTES: Final = 64 << 20
+"""The staging buffer grows to this; larger results come back in several pieces."""
+POOLED_SHARE: Final = 0.25
+"""Of the budget, what unused buffers may hold."""
+
+
+class Buffers:
+    """Unused buffers of a device by size, and its staging buffer."""
+
+    def __init__(self, device: Device):
+        self._device = device
+        self._free: dict[int, list[Any]] = {}
+        self._staging: Any = None
+        self.pooled_bytes = 0
+
+    def take(self, size_bytes: int) -> Any:
+        """A buffer of at least `size_bytes`: a pooled one of that size, or a new one."""
+        size = round_up(max(size_bytes, 256))
+        free = self._free.get(size)
+        if free:
+            self.pooled_bytes -= size
+            return free.pop()
+        return self._device.buffer(size)
+
+    def give(self, buffer: Any) -> None:
+        """Put a buffer back."""
+        if self.pooled_bytes + buffer.size > POOLED_SHARE * self._device.ledger.budget_bytes:
+            self._device.free(buffer)
+            return
+        self._free.setdefault(buffer.size, []).append(buffer)
+        self.pooled_bytes += buffer.size
+
+    def staging(self, size_bytes: int) -> Any:
+        """The staging buffer, of at least `size_bytes` (at most STAGING_BYTES)."""
+        if self._staging is None or self._staging.size < size_bytes:
+            if self._staging is not None:
+                self._device.free(self._staging)
+                self._staging = None
+            size = min(1 << max(16, (size_bytes - 1).bit_length()), STAGING_BYTES)
+            self._staging = self._device.buffer(max(size, size_bytes), staging=True)
+        return self._staging
+
+    def trim(self) -> None:
+        """Free everything that is unused."""
+        for buffers in self._free.values():
+            for buffer in buffers:
+                self._device.free(buffer)
+        if self._staging is not None:
+            self._device.free(self._staging)
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of everything, as after a loss: the device's ledger was emptied with it."""
+        self._free.clear()
+        self._staging = None
+        self.pooled_bytes = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An output: where it lies on the device, and what it is."""
+
+    buffer: Any
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Its bytes, without padding."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+class Results:
+    """The outputs of a run. Small ones are copied to the staging buffer in the run's own submit."""
+
+    def __init__(self, results: Mapping[str, Result]):
+        self.results = dict(results)
+        self._offsets: dict[str, int] = {}
+        total = 0
+        for name, result in self.results.items():
+            if result.size_bytes and total + result.size_bytes <= STAGING_BYTES:
+                self._offsets[name] = total
+                total = round_up(total + result.size_bytes)
+        self._staged_bytes = total
+
+    def begin(self, encoder: Any, buffers: Buffers) -> None:
+        """Add the copies to a run's last submit."""
+        if not self._offsets:
+            return
+        staging = buffers.staging(self._staged_bytes)
+        for name, offset in self._offsets.items():
+            result = self.results[name]
+            encoder.copy_buffer_to_buffer(result.buffer, 0, staging, offset, round_up(result.size_bytes, 4))
+
+    def fetch(self, device: Device, buffers: Buffers) -> dict[str, Array]:
+        """Wait for the run, and return its outputs."""
+        arrays: dict[str, Array] = {n: np.empty(r.shape, r.dtype) for n, r in self.results.items()}
+        if self._offsets:
+            staging = buffers.staging(self._staged_bytes)
+            staging.map_sync("READ", 0, self._staged_bytes)
+            try:
+                view = np.frombuffer(staging.read_mapped(0, self._staged_bytes, copy=False), np.uint8)
+                for name, offset in self._offsets.items():
+                    _bytes_of(arrays[name])[:] = view[offset : offset + arrays[name].nbytes]
+                del view
+            finally:
+                staging.unmap()
+        for name, result in self.results.items():
+            if result.size_bytes and name not in self._offsets:
+                _read_large(device, buffers, result, _bytes_of(arrays[name]))
+        return arrays
+
+
+def read_back(device: Device, buffers: Buffers, results: Results) -> dict[str, Array]:
+    """Wait for a run and return its outputs."""
+    return results.fetch(device, buffers)
+
+
+def write_array(device: Device, buffer: Any, array: Array) -> None:
+    """Write an array to the beginning of a buffer. Its length is padded to whole words of 4 bytes."""
+    if not array.nbytes:
+        return
+    data = _bytes_of(np.ascontiguousarray(array))
+    whole = data.size // 4 * 4
+    for first in range(0, whole, UPLOAD_BYTES):
+        last = min(whole, first + UPLOAD_BYTES)
+        device.queue.write_buffer(buffer, first, data[first:last])
+        if last < whole:
+            device.queue.submit([])
+    if whole < data.size:
+        tail = np.zeros(4, np.uint8)
+        tail[: data.size - whole] = data[whole:]
+        device.queue.write_buffer(buffer, whole, tail)
+
+
+def _read_large(device: Device, buffers: Buffers, result: Result, target: NDArray[np.uint8]) -> None:
+    staging = buffers.staging(STAGING_BYTES)
+    for first in range(0, target.size, STAGING_BYTES):
+        size = min(STAGING_BYTES, target.size - first)
+        encoder = device.native.create_command_encoder()
+        encoder.copy_buffer_to_buffer(result.buffer, first, staging, 0, round_up(size, 4))
+        device.queue.submit([encoder.finish()])
+        staging.map_sync("READ", 0, round_up(size, 4))
+        try:
+            view = np.frombuffer(staging.read_mapped(0, round_up(size, 4), copy=False), np.uint8)
+            target[first : first + size] = view[:size]
+            del view
+        finally:
+            staging.unmap()
+
+
+def _bytes_of(array: Array) -> NDArray[np.uint8]:
+    return array.reshape(-1).view(np.uint8)
