@@ -34,9 +34,11 @@ class BlobFiles:
         self._root = root
         self._partials = root / "partial"
         self._disk_mark = disk_mark
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the two below; may be taken while an upload's own lock is held
+        self._beginning = threading.Lock()
         self._open: dict[str, Upload] = {}
-        self._partials.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._partials.mkdir(mode=0o700, exist_ok=True)
         self._used_bytes = sum(path.stat().st_size for path in self._files())
 
     def begin(self, principal: str, digest: str | None, total_bytes: int) -> Upload:
@@ -54,16 +56,18 @@ class BlobFiles:
         if total_bytes < 0:
             raise TooLarge("An upload has no negative length")
         name = _partial_name(principal, digest, total_bytes)
-        with self._lock:
-            older = self._open.pop(name, None)
+        path = self._partials / name
+        with self._beginning:
+            with self._lock:
+                older = self._open.pop(name, None)
             if older is not None:
                 older.give_up()
-            pending = sum(upload.total_bytes - upload.offset for upload in self._open.values())
-            path = self._partials / name
-            present = path.stat().st_size if path.exists() else 0
-            self._check_space(pending + total_bytes - min(present, total_bytes))
-            upload = Upload(self, name, path, digest, total_bytes)
-            self._open[name] = upload
+            with self._lock:
+                present = path.stat().st_size if path.exists() else 0
+                pending = sum(upload.total_bytes - upload.offset for upload in self._open.values())
+                self._check_space(pending + max(0, total_bytes - present))
+                upload = self._open[name] = Upload(self, name, path, digest, total_bytes)
+        upload.catch_up()
         return upload
 
     def offset(self, principal: str, digest: str) -> int | None:
@@ -172,14 +176,14 @@ class Upload:
         self._digest = digest
         self._lock = threading.Lock()
         self._hash = blake3()
-        self._file = -1
         self._superseded = False
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | _CLOSE_ON_EXEC, 0o600)
-        try:
-            self._hash_what_is_here()
-        except BaseException:
-            os.close(self._file)
-            raise
+
+    def catch_up(self) -> None:
+        """Hash what an earlier upload left, so that this one goes on behind it."""
+        with self._lock:
+            if self._file >= 0:
+                self._hash_what_is_here()
 
     def write(self, data: memoryview | bytes) -> None:
         """The next sealed bytes.
@@ -197,7 +201,8 @@ class Upload:
                 self._write_all(memoryview(data))
             except OSError as error:
                 os.ftruncate(self._file, self.offset)
-                raise _full(error) from error
+                _check_full(error)
+                raise
             self._hash.update(data)
             self.offset += len(data)
 
@@ -221,7 +226,8 @@ class Upload:
                 os.fsync(self._file)
                 self._files._adopt(self, digest)  # pyright: ignore[reportPrivateUsage]
             except OSError as error:
-                raise _full(error) from error
+                _check_full(error)
+                raise
             self._end(keep=True)
             return digest
 
@@ -319,10 +325,11 @@ def _partial_name(principal: str, digest: str | None, total_bytes: int) -> str:
     return f"{prefix}-{total_bytes}"
 
 
-def _full(error: OSError) -> Exception:
+def _check_full(error: OSError) -> None:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return OutOfSpace("The coordinator's disk is full", "Free some space there; the upload can then go on")
-    return error
+        raise OutOfSpace(
+            "The coordinator's disk is full", "Free some space there; the upload can then go on"
+        ) from error
 
 
 def _sync_folder(folder: Path) -> None:

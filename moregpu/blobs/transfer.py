@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import ssl
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -293,7 +294,8 @@ class BlobHTTP:
         connection.endheaders()
         try:
             yield connection
-        except ConnectionError:  # perhaps it was refused early, and the reason is waiting to be read
+        except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            # Perhaps it was refused early, and the reason is waiting to be read.
             if connection.sock is None:
                 raise
 
