@@ -28,7 +28,7 @@ from moregpu.coordinator.scheduler import slots_for
 from moregpu.coordinator.store.protocol import Lease, Store
 from moregpu.coordinator.trials import trials_due
 from moregpu.errors import HandshakeFailed, InviteRefused, MoreGPUError, TooManyRequests, Unavailable
-from moregpu.jobs import Blob, size_bytes
+from moregpu.jobs import Blob, TaskState, size_bytes
 from moregpu.wire.api import Event
 from moregpu.wire.identity import PoolKeys
 from moregpu.wire.messages import FromWorker, Hello, LeaseRef, Pulse, Welcome
@@ -244,8 +244,8 @@ class Hub:
     async def _adopt(self, member: Member, ref: LeaseRef) -> None:
         task = await self._store.task(ref.task)
         job = await self._store.job(task.job) if task is not None else None
-        if task is None or job is None:
-            return
+        if task is None or job is None or task.state is not TaskState.LEASED or task.token != ref.token:
+            return  # its result was judged while the store was asked
         lease = Lease(job=job, task=task, attempt=ref.attempt, token=ref.token)
         member.session.adopt(lease, member.profile.seconds(task.spec.cost), self._clock.monotonic())
 

@@ -280,6 +280,8 @@ class WorkerSession:
         """How many more leases the worker may have now."""
         if self.phase is not Phase.MEMBER or not self.approved or self.paused or self.draining or self.on_trial:
             return 0
+        if self.duty and not any(share > 0.0 for share in self.duty.values()):
+            return 0  # its owner is using it; what it were given it would only hand back
         if now < self.rest_until or len(self.judging) >= MAX_JUDGING:
             return 0
         if self.held and self.outstanding_s >= self.outstanding_limit_s:
