@@ -18,10 +18,12 @@ from moregpu.coordinator.store.protocol import (
     JobRow,
     Lease,
     SignedBatch,
+    TaskRow,
     WorkerRow,
 )
 from moregpu.ids import job_id, named
 from moregpu.jobs import Blob, Evidence, JobState, Planned, Tensor
+from moregpu.wire.api import ResultManifest
 from moregpu.wire.messages import Device, LeaseRef, TaskError
 from moregpu.wire.statement import digest
 from moregpu.workloads import JobSpec
@@ -185,3 +187,13 @@ def invite(id: str = "", **fields: Any) -> InviteRow:
         created_at=1_800_000_000.0,
     )
     return replace(row, **fields)
+
+
+def manifest(*blobs: Blob) -> ResultManifest:
+    tensors = {f"c{n}": Tensor(dtype="float32", shape=(250,), data=each) for n, each in enumerate(blobs)}
+    return ResultManifest(outputs=tensors or {"c": Tensor(dtype="float32", shape=(1,), data=bytes(4))}, digest="00")
+
+
+def lease_of(job: JobRow, task: TaskRow) -> Lease:
+    """The lease that is out on a task."""
+    return Lease(job=job, task=task, attempt=len(task.attempts), token=task.token)
