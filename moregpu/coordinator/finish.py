@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from moregpu.blobs.local import BlobFiles
-from moregpu.coordinator.opening import SealedWriter, open_arrays, plain_part
+from moregpu.coordinator.opening import SealedWriter, open_arrays, plain_part, shaped
 from moregpu.coordinator.protocol import Clock, Offload
 from moregpu.coordinator.store.protocol import BlobRow, JobRow, Store, TaskRow
 from moregpu.errors import MoreGPUError, OutOfSpace
@@ -91,7 +91,7 @@ def combine(job: JobRow, tasks: list[TaskRow], blobs: BlobFiles, writer: SealedW
         return ResultManifest(dropped=True)
     done = [task for task in tasks if task.state is TaskState.DONE]
     if len(done) == 1 and done[0].spec.grains == (0, job.plan.grains):
-        return _handed_through(done[0], blobs)
+        return _handed_through(job, done[0], blobs)
     parts = in_order(Part(task=task.spec, open=lambda task=task: open_arrays(task.outputs, blobs)) for task in done)
     try:
         kind.combine(job.plan, parts, writer)
@@ -102,14 +102,15 @@ def combine(job: JobRow, tasks: list[TaskRow], blobs: BlobFiles, writer: SealedW
     return ResultManifest(outputs=outputs, digest=digest)
 
 
-def _handed_through(task: TaskRow, blobs: BlobFiles) -> ResultManifest:
+def _handed_through(job: JobRow, task: TaskRow, blobs: BlobFiles) -> ResultManifest:
     """One task made the whole output: its tensors are the job's, under the key that their worker chose."""
     digest = OutputsDigest()
-    for name in sorted(task.outputs):
-        tensor = task.outputs[name]
+    outputs = shaped(task.outputs, job.plan)
+    for name in sorted(outputs):
+        tensor = outputs[name]
         digest.begin(name, tensor.dtype, tensor.shape)
         digest.update(plain_part(tensor, blobs))
-    return ResultManifest(outputs=task.outputs, digest=digest.hex())
+    return ResultManifest(outputs=outputs, digest=digest.hex())
 
 
 def problem_of(error: MoreGPUError) -> Problem:

@@ -16,7 +16,7 @@ import msgspec
 from moregpu.blobs.local import BlobFiles
 from moregpu.coordinator.assigning import assignment_of
 from moregpu.coordinator.limits import OFFLOAD_BYTES, OFFLOAD_FLOPS
-from moregpu.coordinator.opening import array_of, plain_part
+from moregpu.coordinator.opening import array_of, plain_part, shaped
 from moregpu.coordinator.protocol import Clock, Offload
 from moregpu.coordinator.session import Held, Returned
 from moregpu.coordinator.store.protocol import (
@@ -272,7 +272,9 @@ class Judge:
         )
         if isinstance(evidence, Rejected):
             raise Wrong("wrong-result", evidence.reason, proven=True)
-        return Sound(evidence=evidence, ran=ran, content=_content(entry.outputs, given), plain=given)
+        return Sound(
+            evidence=evidence, ran=ran, content=_content(shaped(entry.outputs, case.job.plan), given), plain=given
+        )
 
     def _open_inputs(self, assignment: Assignment) -> dict[str, Any]:
         try:
@@ -293,7 +295,7 @@ class Judge:
         whole = case.task.spec.grains == (0, case.job.plan.grains)
         manifest = None
         if whole and case.task.state is not TaskState.DONE:
-            manifest = ResultManifest(outputs=outputs, dropped=not kept, digest=sound.content)
+            manifest = ResultManifest(outputs=shaped(outputs, case.job.plan), dropped=not kept, digest=sound.content)
         return Accepted(
             ref=case.ref,
             outputs=outputs,

@@ -18,6 +18,7 @@ from moregpu.errors import DigestMismatch, NotFound
 from moregpu.jobs import Blob, Tensor, size_bytes
 from moregpu.wire.statement import OutputsDigest
 from moregpu.workloads.arrays import as_array
+from moregpu.workloads.protocol import Plan
 
 Plain = bytes | bytearray | memoryview
 
@@ -75,6 +76,16 @@ def cut_inline(tensor: Tensor) -> Tensor:
     if isinstance(tensor.data, Blob) or tensor.region is None:
         return tensor
     return msgspec.structs.replace(tensor, shape=tensor.part_shape, region=None, data=bytes(read_part(tensor, _never)))
+
+
+def shaped(outputs: Mapping[str, Tensor], plan: Plan) -> dict[str, Tensor]:
+    """One task's outputs as the whole job's: the same bytes in the shape that the job promised."""
+    return {
+        name: msgspec.structs.replace(tensor, shape=plan.outputs[name].shape)
+        if name in plan.outputs and size_bytes(tensor.dtype, plan.outputs[name].shape) == tensor.whole_bytes
+        else tensor
+        for name, tensor in outputs.items()
+    }
 
 
 class SealedWriter:

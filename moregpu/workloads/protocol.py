@@ -53,6 +53,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     layout: dict[str, Any]
     summary: str
     task_memory_bytes: int  # of one task of one grain
+    outputs: dict[str, Planned] = {}  # of the whole job: a task may know its part by another shape
 
     @property
     def grain_amount(self) -> float:

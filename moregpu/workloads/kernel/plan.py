@@ -10,7 +10,9 @@ import math
 from typing import TYPE_CHECKING
 
 import msgspec
+from moregpu_kernels.operations import OUTPUT
 
+from moregpu.jobs import Planned
 from moregpu.workloads.kernel.form import Form, form_of
 from moregpu.workloads.protocol import NOMINAL_BYTES, NOMINAL_FLOPS, Cost, FleetSummary, Needs, Plan
 
@@ -103,6 +105,7 @@ def make_plan(spec: KernelSpec, fleet: FleetSummary) -> Plan:
         layout=msgspec.to_builtins(grid),
         summary=_summary(grid, grains),
         task_memory_bytes=memory,
+        outputs={OUTPUT: Planned(dtype=form.dtype, shape=form.shape)},
     )
 
 
