@@ -34,10 +34,12 @@ def connect(path: Path) -> sqlite3.Connection:
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=128, timeout=30)
-    connection.execute("PRAGMA busy_timeout = 30000")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA cache_size = -16000")
-    connection.execute("PRAGMA foreign_keys = OFF")
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA cache_size = -16000")
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 
@@ -48,15 +50,9 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     """
     steps = migrations()
     newest = steps[-1][0]
-    try:
-        application = _pragma(connection, "application_id")
-        version = _pragma(connection, "user_version")
-        tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    except sqlite3.DatabaseError as error:
-        raise StateRefused(
-            f"{path.name} is not a database of a pool, or it is damaged: {error}",
-            "restore the state folder from a backup",
-        ) from error
+    application = _pragma(connection, "application_id")
+    version = _pragma(connection, "user_version")
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if application != APPLICATION_ID and (tables or version):
         raise StateRefused(f"{path.name} is another program's database", "give the pool a folder of its own")
     if version > newest:
@@ -75,15 +71,20 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
                     f"BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION_ID};\n{sql}\n"
                     f"PRAGMA user_version = {number}; COMMIT;"
                 )
-    except sqlite3.Error as error:
+    except sqlite3.Error:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-        raise typed(error, path) from error
+        raise
 
 
 def typed(error: sqlite3.Error, path: Path) -> MoreGPUError:
     """Say in our words why the disk refused."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return StateRefused(
+            f"{path.name} is not a database of a pool, or it is damaged: {error}",
+            "restore the state folder from a backup",
+        )
     try:
         nearly_full = shutil.disk_usage(path.parent).free < NEARLY_FULL_BYTES
     except OSError:
