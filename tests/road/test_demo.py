@@ -60,7 +60,7 @@ def test_the_demo_prints_one_object(folder: Path) -> None:
 @pytest.mark.slow
 def test_the_demo_tells_a_person_the_same(folder: Path) -> None:
     shown = subprocess.run(
-        [sys.executable, "-m", "moregpu", "demo", "--size", "256"],
+        [sys.executable, "-m", "moregpu", "demo"],
         env=environment(folder), capture_output=True, text=True, check=False, timeout=110,
     )  # fmt: skip
     assert shown.returncode == 0, shown.stdout + shown.stderr

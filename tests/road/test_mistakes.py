@@ -88,7 +88,7 @@ def test_a_blob_that_nobody_uploaded_is_refused(pool: Pool) -> None:
 
 
 def test_a_job_that_does_not_exist_is_not_found(pool: Pool) -> None:
-    for name in ("j-00000000000000000000000000", "nonsense", "j-", "../../etc/passwd", "%2e%2e"):
+    for name in ("j-00000000000000000000000000", "nonsense", "../../etc/passwd", "%2e%2e"):
         with pytest.raises((NotFound, InvalidRequest)):
             pool.job(name)
 
@@ -204,16 +204,23 @@ def test_a_loosened_state_folder_is_refused_and_says_how_to_mend(lone: LoopbackP
     assert "chmod 700" in shown.stderr
 
 
-def test_a_state_folder_of_a_newer_version_is_refused(lone: LoopbackPool, tmp_path: Path) -> None:
+def test_a_state_folder_of_a_newer_version_is_refused(lone: LoopbackPool) -> None:
     lone.kill_coordinator()
-    copy = tmp_path / "newer"
-    shutil.copytree(lone.state, copy)
-    copy.chmod(0o700)
-    versions = [path for path in copy.iterdir() if path.name.startswith("version")]
-    assert versions
-    versions[0].write_text("999\n")
-    shown = lone.run("serve", "--port", "0", "--state", str(copy))
+    description = lone.state / "pool.json"
+    told = json.loads(description.read_text())
+    description.write_text(json.dumps(told | {"version": told["version"] + 1}))
+    shown = lone.run("serve", "--port", "0", "--state", str(lone.state))
     assert shown.returncode == 8, shown.stderr
+    assert "newer" in shown.stderr
+    assert "Traceback" not in shown.stderr
+
+
+def test_a_copied_state_folder_is_refused(lone: LoopbackPool, tmp_path: Path) -> None:
+    """Two coordinators with one pool's keys would both be believed."""
+    shutil.copytree(lone.state, tmp_path / "copy")
+    (tmp_path / "copy").chmod(0o700)
+    shown = lone.run("serve", "--port", "0", "--state", str(tmp_path / "copy"))
+    assert shown.returncode == 9, shown.stderr
     assert "Traceback" not in shown.stderr
 
 
