@@ -40,7 +40,7 @@ class NumpyEngine:
         """
         about = OPERATIONS.get(operation)
         if about is None or not set(about.inputs) <= set(arrays):
-            raise EngineError(f"the CPU engine cannot run {operation!r} on {sorted(arrays)}", "update the worker")
+            raise EngineError(f"the CPU engine cannot run {operation!r} on {sorted(arrays)}", "Update the worker")
         operands = [arrays[name] for name in about.inputs]
         key = f"{operation}.{operands[0].dtype}"
         try:
@@ -55,6 +55,6 @@ class NumpyEngine:
                     blockwise(operation, operands, scalar, out, Pace(key, out.size, slicer, self._speeds))
         except MemoryError:
             raise EngineError(
-                "the CPU engine ran out of memory", "give the worker more, or send smaller jobs"
+                "the CPU engine ran out of memory", "Give the worker more, or send smaller jobs"
             ) from None
         return {OUTPUT: out}

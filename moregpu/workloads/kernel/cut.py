@@ -55,17 +55,16 @@ def cut_task(spec: KernelSpec, plan: Plan, cursor: int, worker: WorkerProfile, b
 
 def _count(grid: Grid, cursor: int, plan: Plan, worker: WorkerProfile, budget_s: float) -> int:
     """How many grains from `cursor` on."""
+    if plan.grains - cursor == 1:
+        return 1
     memory = min(TASK_BYTES, worker.memory_budget_bytes)
+    unit = Cost(flops=1.0, moved_bytes=1.0, speed_key=plan.cost.speed_key, bound_by=plan.cost.bound_by)
+    amount = budget_s / worker.seconds(unit)
 
     def fits(count: int) -> bool:
         rows, columns = grid.span((cursor, cursor + count))
         height, width = rows[1] - rows[0], columns[1] - columns[0]
-        cost = msgspec.structs.replace(
-            plan.cost,
-            flops=grid.form.tile_flops(height, width),
-            moved_bytes=float(grid.form.tile_bytes(height, width)),
-        )
-        return worker.seconds(cost) <= budget_s and grid.form.tile_bytes(height, width) <= memory
+        return grid.form.tile_amount(height, width) <= amount and grid.form.tile_bytes(height, width) <= memory
 
     at = cursor % grid.width
     if at == 0:

@@ -81,26 +81,26 @@ def form_of(spec: KernelSpec) -> Form:
     """
     about = OPERATIONS.get(spec.operation)
     if about is None:
-        raise InvalidJob(f"there is no kernel called {spec.operation!r}", f"kernels: {', '.join(OPERATIONS)}")
+        raise InvalidJob(f"there is no kernel called {spec.operation!r}", f"Kernels: {', '.join(OPERATIONS)}")
     if spec.dtype not in ("float32", "float16"):
-        raise InvalidJob(f"kernels do not compute in {spec.dtype}", "convert the arrays to float32 or float16")
+        raise InvalidJob(f"kernels do not compute in {spec.dtype}", "Convert the arrays to float32 or float16")
     if about.takes_scalar and not abs(spec.scalar) <= FLOAT32_MAX:
-        raise InvalidJob(f"the scalar {spec.scalar!r} is not a finite float32", "scale the array on your side")
+        raise InvalidJob(f"the scalar {spec.scalar!r} is not a finite float32", "Scale the array on your side")
     form = _of_inputs(spec, about) if spec.size is None else _of_size(spec, about, spec.size)
     sizes = [math.prod(form.operand_shape(name, form.rows, form.columns)) for name in (*about.inputs, "out")]
     if max(sizes) >= ELEMENTS_LIMIT:
         raise TooLarge(
             f"{spec.operation} would hold an array of {max(sizes):,} elements",
-            f"stay under {ELEMENTS_LIMIT:,}: split the job",
+            f"Stay under {ELEMENTS_LIMIT:,}: split the job",
         )
     return form
 
 
 def _of_size(spec: KernelSpec, about: Operation, size: int) -> Form:
     if spec.inputs:
-        raise InvalidJob("a job has either `size` or `inputs`, not both", "leave out `size` to compute on your arrays")
+        raise InvalidJob("a job has either `size` or `inputs`, not both", "Leave out `size` to compute on your arrays")
     if size < 0:
-        raise InvalidJob(f"size is {size}", "size counts rows or elements: 0 or more")
+        raise InvalidJob(f"size is {size}", "It counts rows or elements: 0 or more")
     columns = {"product": size, "rows": BENCHMARK_COLUMNS, "elements": 1}[about.form]
     shape = (size,) if about.form == "elements" else (size, columns)
     inner = size if about.form == "product" else 0
@@ -113,7 +113,10 @@ def _of_inputs(spec: KernelSpec, about: Operation) -> Form:
     if set(spec.inputs) != set(about.inputs):
         names = " and ".join(about.inputs)
         found = ", ".join(sorted(spec.inputs)) or "none"
-        raise InvalidJob(f"{spec.operation} takes {names}; inputs given: {found}", "or give `size` for a benchmark")
+        raise InvalidJob(
+            f"{spec.operation} takes {names}; inputs given: {found}",
+            "Give exactly those, or `size` alone for a benchmark",
+        )
     for name in about.inputs:
         _refuse_misfit(spec, name)
     a = spec.inputs["a"].shape
@@ -121,18 +124,18 @@ def _of_inputs(spec: KernelSpec, about: Operation) -> Form:
         b = spec.inputs["b"].shape
         if len(a) != 2 or len(b) != 2 or a[1] != b[0]:
             raise InvalidJob(
-                f"matmul of shapes {a} and {b} is not possible", "it takes (M, K) and (K, N): reshape vectors to 2 axes"
+                f"matmul of shapes {a} and {b} is not possible", "It takes (M, K) and (K, N): reshape vectors to 2 axes"
             )
         rows, columns, inner, shape = a[0], b[1], a[1], (a[0], b[1])
     elif about.form == "rows":
         if not a:
-            raise InvalidJob(f"{spec.operation} works along the last axis; a has none", "give at least one axis")
+            raise InvalidJob(f"{spec.operation} works along the last axis; a has none", "Give at least one axis")
         rows, columns, inner, shape = math.prod(a[:-1]), a[-1], 0, a
     else:
         if "b" in about.inputs and spec.inputs["b"].shape != a:
             raise InvalidJob(
                 f"{spec.operation} takes two arrays of one shape, not {a} and {spec.inputs['b'].shape}",
-                "broadcast the smaller one first",
+                "Broadcast the smaller one first",
             )
         rows, columns, inner, shape = math.prod(a), 1, 0, a
     return Form(
@@ -150,17 +153,17 @@ def _refuse_misfit(spec: KernelSpec, name: str) -> None:
     tensor = spec.inputs[name]
     if tensor.dtype != spec.dtype:
         raise InvalidJob(
-            f"{name} is {tensor.dtype}, the job computes in {spec.dtype}", f"convert {name} to {spec.dtype}"
+            f"{name} is {tensor.dtype}, the job computes in {spec.dtype}", f"Convert {name} to {spec.dtype}"
         )
     if tensor.region is not None:
-        raise InvalidJob(f"{name} names a region of a larger array", "send that part as an array of its own")
+        raise InvalidJob(f"{name} names a region of a larger array", "Send that part as an array of its own")
     if any(length < 0 for length in tensor.shape):
-        raise InvalidJob(f"{name} has shape {tensor.shape}", "lengths are 0 or more")
+        raise InvalidJob(f"{name} has shape {tensor.shape}", "Lengths are 0 or more")
     if math.prod(tensor.shape) >= ELEMENTS_LIMIT:
-        raise TooLarge(f"{name} has {math.prod(tensor.shape):,} elements", f"stay under {ELEMENTS_LIMIT:,}")
+        raise TooLarge(f"{name} has {math.prod(tensor.shape):,} elements", f"Stay under {ELEMENTS_LIMIT:,}")
     held = tensor.data.size_bytes if isinstance(tensor.data, Blob) else len(tensor.data)
     if held != tensor.whole_bytes:
         raise InvalidJob(
             f"{name} holds {held:,} bytes; {tensor.dtype} of shape {tensor.shape} takes {tensor.whole_bytes:,}",
-            "the shape does not belong to these bytes",
+            "Shape, type and data must belong together",
         )

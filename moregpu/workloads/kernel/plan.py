@@ -102,7 +102,7 @@ def make_plan(spec: KernelSpec, fleet: FleetSummary) -> Plan:
             group=spec.group,
             memory_bytes=max(spec.memory_bytes or 0, memory),
         ),
-        layout=msgspec.to_builtins(grid),
+        layout=msgspec.json.decode(msgspec.json.encode(grid)),  # lists, as the store gives them back
         summary=_summary(grid, grains),
         task_memory_bytes=memory,
         outputs={OUTPUT: Planned(dtype=form.dtype, shape=form.shape)},

@@ -27,7 +27,7 @@ def operation_of(task: TaskSpec) -> str:
     """The operation that a task names; raises `InvalidJob` for one that there is not."""
     operation = task.program.decode("ascii", "replace")
     if operation not in OPERATIONS:
-        raise InvalidJob(f"there is no kernel called {operation!r}", f"kernels: {', '.join(OPERATIONS)}")
+        raise InvalidJob(f"there is no kernel called {operation!r}", f"Kernels: {', '.join(OPERATIONS)}")
     return operation
 
 
