@@ -111,7 +111,7 @@ def compile_steps(
         sizes = {life.name: life.size_bytes for life in lifetimes}
         sizes |= {name: _padded(feed.array.nbytes) for name, feed in feeds.items() if isinstance(feed, Resident)}
         count = sum(len(planned.dispatches) for planned in plans)
-        uniforms = _uniform_buffer(device, max(count, 1))
+        uniforms = buffers.take(max(count, 1) * UNIFORM_STEP)
         owned.append(uniforms)
         pieces: list[Piece] = []
         for number, (one, planned) in enumerate(zip(steps, plans, strict=True)):
@@ -276,12 +276,3 @@ def _bind(
             {"binding": slot, "resource": {"buffer": places[span.tensor], "offset": span.offset_bytes, "size": size}}
         )
     return device.native.create_bind_group(layout=program.layout, entries=entries)
-
-
-def _uniform_buffer(device: Device, count: int) -> Any:
-    import wgpu
-
-    size = count * UNIFORM_STEP
-    device.ledger.charge(size)
-    usage = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
-    return device.native.create_buffer(size=size, usage=usage)

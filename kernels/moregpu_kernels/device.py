@@ -263,7 +263,7 @@ class Device:
             raise BudgetExceeded(size, 0, self.traits.limits.max_buffer_bytes)
         self.ledger.charge(size)
         usage = wgpu.BufferUsage
-        flags = usage.MAP_READ | usage.COPY_DST if staging else usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
+        flags = usage.MAP_READ | usage.COPY_DST if staging else usage.STORAGE | usage.UNIFORM | usage.COPY_SRC | usage.COPY_DST
         try:
             return self.native.create_buffer(size=size, usage=flags)
         except BaseException as error:

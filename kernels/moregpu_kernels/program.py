@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from moregpu_kernels.device import Device, is_native_error
 from moregpu_kernels.errors import BadBinding, BadKernel
-from moregpu_kernels.template import UNIFORM_TYPES, Binding, Kernel, Rendered, Value, render
+from moregpu_kernels.template import STANDARD_UNIFORMS, UNIFORM_TYPES, Binding, Kernel, Rendered, Value, render
 
 UNIFORM_STEP: Final = 256
 """Bytes from one dispatch's uniforms to the next: the largest alignment that WebGPU asks for."""
@@ -31,7 +31,7 @@ class Program:
     def pack(self, first: int, groups: int, values: tuple[int | float, ...]) -> bytes:
         """The uniforms of one dispatch. Raises BadBinding where the number or the type of values is wrong."""
         try:
-            return self.uniform_format.pack(first, groups, float("inf"), float("nan"), *values)
+            return self.uniform_format.pack(first, groups, float("inf"), float("nan"), 0, *values)
         except (struct.error, OverflowError) as error:
             raise BadBinding(
                 f"{self.name} takes the uniforms {', '.join(self.uniform_names)}: {error}", "See its front matter"
@@ -99,7 +99,7 @@ class Programs:
             layout=layout,
             bindings=rendered.bindings,
             uniform_format=struct.Struct("<" + codes),
-            uniform_names=tuple(name for name, _ in rendered.uniforms[4:]),
+            uniform_names=tuple(name for name, _ in rendered.uniforms[len(STANDARD_UNIFORMS) :]),
         )
 
     def _layout(self, bindings: tuple[Binding, ...]) -> Any:

@@ -28,9 +28,9 @@ Value = int | float | str | bool
 FOLDER: Final = Path(__file__).parent / "wgsl"
 ACCESSES: Final = ("read", "write", "read_write")
 UNIFORM_TYPES: Final = {"u32": "I", "i32": "i", "f32": "f"}
-STANDARD_UNIFORMS: Final = (("first_group", "u32"), ("groups", "u32"), ("infinity", "f32"), ("nan", "f32"))
-"""Every kernel's uniforms begin with these: the range of groups that this dispatch computes, and two values that WGSL
-cannot write as constants."""
+STANDARD_UNIFORMS: Final = (("first_group", "u32"), ("groups", "u32"), ("infinity", "f32"), ("nan", "f32"), ("zero", "u32"))
+"""Every kernel's uniforms begin with these: the range of groups that this dispatch computes, two values that WGSL cannot
+write as constants, and a 0 that compilers cannot see through."""
 
 _FOR_LIMIT: Final = 4096
 _LINES_LIMIT: Final = 50_000

@@ -72,7 +72,7 @@ fn log_special(y: {{T}}, x: {{T}}) -> {{T}} {
 fn log_(x: {{T}}) -> {{T}} {
   var e = {{T}}(0.0);
   let m = log_parts(x, &e);
-  return log_special(fma(e, {{T}}(0.693359375), fma(e, {{T}}(-2.12194440e-4), log_near_one(m - 1.0))), x);
+  return log_special(fma(e, {{T}}(0.693359375), opaque(fma(e, {{T}}(-2.12194440e-4), log_near_one(m - 1.0)))), x);
 }
 fn log2_(x: {{T}}) -> {{T}} {
   var e = {{T}}(0.0);
@@ -190,7 +190,9 @@ fn reduce_large(x: f32) -> vec2<f32> {
 fn wave(x: {{T}}, turn: {{T}}) -> {{T}} {
   let a = abs(x);
   let q = floor(a * 0.636619772 + 0.5);
-  var rest = fma(q, {{T}}(-7.54978995489188216e-8), fma(q, {{T}}(-4.837512969970703125e-4), fma(q, {{T}}(-1.5703125), a)));
+  var rest = opaque(fma(q, {{T}}(-1.5703125), a));
+  rest = opaque(fma(q, {{T}}(-4.837512969970703125e-4), rest));
+  rest = fma(q, {{T}}(-7.54978995489188216e-8), rest);
   var quarter = q - 4.0 * floor(q * 0.25);
   let is_large = (a > {{T}}(8192.0)) & !is_inf(x) & !is_nan(x);
 #if vector == 1

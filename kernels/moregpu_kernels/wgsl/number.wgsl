@@ -8,11 +8,15 @@ fn copy_sign(x: {{T}}, sign: {{T}}) -> {{T}} {
 // A float made of bits, for results that must not depend on how a driver flushes or folds.
 fn power_of_two(biased: {{U}}) -> {{T}} { return bitcast<{{T}}>(biased << {{U}}(23u)); }
 
+// The same number, which no compiler can prove: drivers reassociate sums (Mesa turns k·a + (k·b + c) into k·(a + b) + c),
+// and that costs what a two-part constant is there to save.
+fn opaque(x: {{T}}) -> {{T}} { return bitcast<{{T}}>(bitcast<{{U}}>(x) ^ {{U}}(u.zero)); }
+
 // exp, within 2 units in the last place where the result is normal (Cephes expf: range reduction and a polynomial).
 fn exp_(x: {{T}}) -> {{T}} {
   let c = clamp(x, {{T}}(-104.0), {{T}}(89.0));
   let k = floor(c * 1.44269504 + 0.5);
-  let r = fma(k, {{T}}(2.12194440e-4), fma(k, {{T}}(-0.693359375), c));
+  let r = fma(k, {{T}}(2.12194440e-4), opaque(fma(k, {{T}}(-0.693359375), c)));
   var p = fma({{T}}(1.9875691500e-4), r, {{T}}(1.3981999507e-3));
   p = fma(p, r, {{T}}(8.3334519073e-3));
   p = fma(p, r, {{T}}(4.1665795894e-2));
