@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from moregpu.blobs.format import RECORD_BYTES, open_range, seal
 from moregpu.blobs.regions import WINDOW_BYTES, read_part, spans
 from moregpu.errors import InvalidJob
-from moregpu.jobs import ITEM_BYTES, Tensor
+from moregpu.jobs import ITEM_BYTES, Blob, Tensor
 
 DTYPES = ["float32", "float16", "float64", "int8", "int64", "uint8"]
 
@@ -77,6 +77,16 @@ def test_a_tile_of_a_blob_is_numpys_and_opens_few_records_twice(a: int, b: int, 
     assert read_part(tensor, read) == MATRIX[top:bottom, left:right].tobytes()
     touched = (bottom - top) * COLUMNS * 4 // RECORD_BYTES + 2
     assert opened <= touched + 2 * (touched * RECORD_BYTES // (WINDOW_BYTES - RECORD_BYTES) + 1)
+
+
+def test_pieces_far_apart_are_read_one_by_one() -> None:
+    """A narrow column of rows longer than a record: what lies between is not opened."""
+    asked: list[tuple[int, int]] = []
+    row = 3 * RECORD_BYTES
+    blob = Blob(digest="0" * 64, key=bytes(32), size_bytes=4 * row)
+    tensor = Tensor(dtype="uint8", shape=(4, row), data=blob, region=((0, 4), (10, 20)))
+    read_part(tensor, lambda start, stop, out: asked.append((start, stop)))
+    assert asked == [(number * row + 10, number * row + 20) for number in range(4)]
 
 
 def test_a_whole_blob_is_one_read() -> None:

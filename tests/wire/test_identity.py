@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from nacl import bindings as b
 from nacl.signing import SigningKey
 
 from moregpu.errors import HandshakeFailed, StateRefused
+from moregpu.wire.canonical import canonical
 from moregpu.wire.identity import (
     PoolKeys,
     WorkerKeys,
@@ -126,6 +129,34 @@ def test_signing_keys_of_small_order_are_refused(key: bytes) -> None:
         verify(key, b"anything", key + bytes(32))
     with pytest.raises(HandshakeFailed):
         check_hello(hello_of(WorkerKeys.generate(), wi_pub=key), bytes(32), H)
+
+
+def test_a_key_with_a_twist_is_refused_though_its_signatures_verify() -> None:
+    """A point plus one of order 8 has signatures that libsodium accepts: one signer could go by eight names."""
+    secret = b.crypto_core_ed25519_scalar_reduce(bytes(range(64)))
+    key = b.crypto_core_ed25519_add(b.crypto_scalarmult_ed25519_base_noclamp(secret), SMALL_ORDER_KEYS[3])
+
+    def sign(message: bytes) -> bytes:
+        for number in range(1, 500):
+            nonce = b.crypto_core_ed25519_scalar_reduce(number.to_bytes(64, "little"))
+            R = b.crypto_scalarmult_ed25519_base_noclamp(nonce)
+            k = b.crypto_core_ed25519_scalar_reduce(hashlib.sha512(R + key + message).digest())
+            if k[0] % 8 == 0:  # the twist vanishes
+                s = b.crypto_core_ed25519_scalar_add(nonce, b.crypto_core_ed25519_scalar_mul(k, secret))
+                return R + s
+        raise AssertionError
+
+    verify(key, b"message", sign(b"message"))
+    ws_pub = public(X25519PrivateKey.generate())
+    hello = hello_of(
+        WorkerKeys.generate(),
+        wi_pub=key,
+        signature=sign(b"moregpu/hello/1" + H),
+        ws_number=0,
+        ws_signature=sign(canonical(["moregpu/ws/1", ws_pub, 0])),
+    )
+    with pytest.raises(HandshakeFailed, match="weak"):
+        check_hello(hello, ws_pub, H)
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40), st.binary(max_size=70))

@@ -409,7 +409,7 @@ TAGS = ["hello", "heartbeat", "taken", "started", "progress", "output", "result"
 
 
 @given(st.sampled_from(TAGS), st.lists(JSON_LIKE, max_size=8))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_no_well_formed_nonsense_raises_anything_but_connection_broken(tag: str, fields: list[Any]) -> None:
     noise, coordinator = insider()
     try:
@@ -531,6 +531,11 @@ def test_packed_results_have_at_most_64_entries_and_their_own_signatures(sizes: 
     assert all(1 <= len(message.entries) <= 64 for message in messages)
     assert all(message.signature[0] == len(message.entries) for message in messages)
     assert all(len(msgspec.msgpack.encode(message)) <= MAX_RECORD_BYTES for message in messages)
+
+
+def test_many_small_results_go_64_to_a_message() -> None:
+    messages = pack_result([entry(number, 10) for number in range(150)], lambda part: bytes(64))
+    assert [len(message.entries) for message in messages] == [64, 64, 22]
 
 
 def test_packed_acknowledgements_go_through_a_channel() -> None:

@@ -119,6 +119,11 @@ def running(server: Server) -> Iterator[Server]:
         server.stop()
 
 
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> None:
+    tls._leaves.clear()
+
+
 def get(connection: http.client.HTTPSConnection) -> int:
     connection.request("GET", "/", headers={"Authorization": "Bearer secret"})
     answer = connection.getresponse()
