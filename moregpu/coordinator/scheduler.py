@@ -68,48 +68,46 @@ def choose(
 ) -> list[Choice]:
     """Pick at most `slots` tasks for `worker`, one for each submitter in turn.
 
+    A worker that has work in hand (`held_s`) takes more only as long as that ends before all workers together could be
+    done with what is ready: what it would only queue, another one starts sooner.
+
     `fleet`: every connected worker that takes work; a task is not offered to a worker that failed it while another one
     there fits and has not. Without it, `worker.peers` stands in.
     """
-    turns = [_Turn(candidates.of(submitter), worker, fleet, cut) for submitter in candidates.submitters()]
+    turns = [_draw(candidates.of(submitter), worker, fleet, cut) for submitter in candidates.submitters()]
+    horizon = _Horizon(candidates, worker)
+    in_hand_s = worker.held_s
     picks: list[Choice] = []
-    while turns and len(picks) < slots:
+    while turns:
         for turn in list(turns):
-            pick = turn.next()
+            if len(picks) >= slots or (in_hand_s > 0.0 and not horizon.is_beyond(in_hand_s)):
+                return picks
+            pick = next(turn, None)
             if pick is None:
                 turns.remove(turn)
                 continue
-            picks.append(pick)
-            if len(picks) >= slots:
-                break
+            choice, seconds = pick
+            picks.append(choice)
+            in_hand_s += max(seconds, 1e-9)
     return picks
 
 
-class _Turn:
-    """One submitter's jobs as this worker can take them, drawn one task at a time."""
-
-    def __init__(self, jobs: Iterator[Candidate], worker: FleetWorker, fleet: Sequence[FleetWorker], cut: Cut):
-        self._picks = self._draw(jobs, worker, fleet, cut)
-
-    def next(self) -> Choice | None:
-        return next(self._picks, None)
-
-    @staticmethod
-    def _draw(
-        jobs: Iterator[Candidate], worker: FleetWorker, fleet: Sequence[FleetWorker], cut: Cut
-    ) -> Iterator[Choice]:
-        for candidate in jobs:
-            job = candidate.job
-            device = device_for(job, worker)
-            if device is None:
-                continue
-            for task in candidate.waiting:
-                if may_take(job, task, worker, fleet):
-                    yield Choice(job=job.id, task=task.id, device=device.id)
-            yield from _fresh(job, worker, device, cut)
+def _draw(
+    jobs: Iterator[Candidate], worker: FleetWorker, fleet: Sequence[FleetWorker], cut: Cut
+) -> Iterator[tuple[Choice, float]]:
+    """One submitter's tasks that this worker may take, best first, with their seconds there."""
+    for candidate in jobs:
+        job = candidate.job
+        device = device_for(job, worker)
+        if device is None:
+            continue
+        for task in candidate.waiting:
+            if may_take(job, task, worker, fleet):
+                yield Choice(job=job.id, task=task.id, device=device.id), worker.profile.seconds(task.spec.cost)
+        yield from _fresh(job, worker, device, cut)
 
 
-def _fresh(job: JobRow, worker: FleetWorker, device: Device, cut: Cut) -> Iterator[Choice]:
+def _fresh(job: JobRow, worker: FleetWorker, device: Device, cut: Cut) -> Iterator[tuple[Choice, float]]:
     """Cut from the cursor on, no more than this worker's share of what is left: others may be about to ask."""
     share_s = _share_s(job.plan, job.plan.grains - job.cursor, worker)
     cursor, taken_s = job.cursor, 0.0
@@ -117,8 +115,32 @@ def _fresh(job: JobRow, worker: FleetWorker, device: Device, cut: Cut) -> Iterat
         budget_s = task_budget_s(job, job.plan.grains - cursor, worker)
         spec = cut(job.spec, job.plan, cursor, worker.profile, budget_s)
         cursor = spec.grains[1]
-        taken_s += max(worker.profile.seconds(spec.cost), 1e-9)
-        yield Choice(job=job.id, cut=spec, device=device.id)
+        seconds = worker.profile.seconds(spec.cost)
+        taken_s += max(seconds, 1e-9)
+        yield Choice(job=job.id, cut=spec, device=device.id), seconds
+
+
+class _Horizon:
+    """When all workers together could be done with what is ready for this one; summed only as far as is asked."""
+
+    def __init__(self, candidates: Candidates, worker: FleetWorker):
+        self._seconds = 0.0
+        self._parts = (
+            _share_s(candidate.job.plan, candidate.uncut, worker)
+            + sum(task.spec.cost.amount for task in candidate.waiting) / _total_speed(candidate.job.plan.cost, worker)
+            for submitter in candidates.submitters()
+            for candidate in candidates.of(submitter)
+            if fits(candidate.job, worker)
+        )
+
+    def is_beyond(self, seconds: float) -> bool:
+        """Whether it lies further off than `seconds`."""
+        while not self._seconds > seconds:
+            part = next(self._parts, None)
+            if part is None:
+                return False
+            self._seconds += part
+        return True
 
 
 def task_budget_s(job: JobRow, grains_left: int, worker: FleetWorker) -> float:
@@ -129,12 +151,15 @@ def task_budget_s(job: JobRow, grains_left: int, worker: FleetWorker) -> float:
 
 
 def _share_s(plan: Plan, grains_left: int, worker: FleetWorker) -> float:
-    """Seconds that what is left takes when every worker does its share of it: the same for each, its share's time."""
-    cost = plan.cost
+    """Seconds that what is left takes when every worker does its share of it: the same for each of them."""
+    return plan.grain_amount * grains_left / _total_speed(plan.cost, worker)
+
+
+def _total_speed(cost: Cost, worker: FleetWorker) -> float:
+    """Speed × duty of all workers at this kind of work; where nobody measured it, as many as this one."""
     nominal = NOMINAL_FLOPS if cost.bound_by == "flops" else NOMINAL_BYTES
     own = worker.profile.speeds.get(cost.speed_key, nominal) * max(worker.profile.duty, 0.05)
-    total = max(worker.total_speed.get(cost.speed_key, own * max(1, worker.peers)), own)
-    return plan.grain_amount * grains_left / total
+    return max(worker.total_speed.get(cost.speed_key, own * max(1, worker.peers)), own)
 
 
 def may_take(job: JobRow, task: TaskRow, worker: FleetWorker, fleet: Sequence[FleetWorker] = ()) -> bool:
@@ -304,4 +329,7 @@ def slots_for(task_seconds: float, round_trip_s: float) -> int:
     """
     if not task_seconds > 0:
         return MAX_SLOTS if task_seconds == 0 else 1
-    return max(1, min(MAX_SLOTS, math.ceil((QUEUED_S + 2 * max(0.0, round_trip_s)) / task_seconds)))
+    wanted = (QUEUED_S + 2 * max(0.0, round_trip_s)) / task_seconds
+    if not wanted > 1:
+        return 1
+    return math.ceil(wanted) if wanted < MAX_SLOTS else MAX_SLOTS

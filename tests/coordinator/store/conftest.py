@@ -30,6 +30,7 @@ class Pool:
         self.store: BookStore
         self.events: list[Any] = []
         self.undone: list[Any] = []
+        self.opened = 0
 
     async def open(self, **options: Any) -> BookStore:
         events = {name: options.pop(name) for name in ("keep_events", "keep_events_s") if name in options}
@@ -39,6 +40,8 @@ class Pool:
             self.store = MemoryStore(self.clock, self.entropy, disk=self.memory, **options)
         else:
             self.store = SqliteStore(self.path, WRAP_KEY, self.clock, self.entropy, **events, **options)
+        self.opened += 1
+        self.entropy.drawn = self.opened * 1_000_000  # from here on alike for every kind of store
         await self.store.open(self.clock.now)
         self.store.subscribe(self.events.extend)
         self.store.watch_undone(self.undone.append)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -53,10 +52,19 @@ class TestClock:
         self.epoch += seconds
 
 
-def counting_entropy() -> Callable[[int], bytes]:
+class CountingEntropy:
     """Random bytes of a test: different each time, the same each run."""
-    counter = itertools.count(1)
-    return lambda size: digest(next(counter).to_bytes(8, "big"))[:size].ljust(size, b"\1")
+
+    def __init__(self) -> None:
+        self.drawn = 0
+
+    def __call__(self, size: int) -> bytes:
+        self.drawn += 1
+        return digest(self.drawn.to_bytes(8, "big"))[:size].ljust(size, b"\1")
+
+
+def counting_entropy() -> CountingEntropy:
+    return CountingEntropy()
 
 
 _births = itertools.count(1)

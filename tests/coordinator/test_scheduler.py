@@ -1,0 +1,313 @@
+"""Who gets what next, and why a job waits: the scheduler over the real book and the real kernel workload."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from moregpu.coordinator.scheduler import (
+    MAX_SLOTS,
+    TASK_S,
+    choose,
+    device_for,
+    fits,
+    is_hopeless,
+    may_take,
+    slots_for,
+    waiting_reason,
+)
+from moregpu.coordinator.store.book import Book
+from moregpu.coordinator.store.protocol import Choice, FleetWorker, JobRow, Lease
+from moregpu.wire.messages import Device
+from moregpu.workloads import workload
+from moregpu.workloads.kernel.spec import KernelSpec
+from moregpu.workloads.protocol import FleetSummary, Needs, WorkerProfile
+from tests.coordinator.store import rows
+
+GPU = Device(id="gpu0", kind="gpu", name="Radeon RX 7800", engine="wgpu", memory_bytes=1 << 34)
+KEY = "relu.float32"
+
+
+def book() -> Book:
+    return Book("c-test", rows.counting_entropy())
+
+
+def fleet_of(**speeds: float) -> list[FleetWorker]:
+    """Workers by id and their speed at float32 relu and matmul, in operations or bytes a second."""
+    total = sum(speeds.values())
+    return [
+        replace(
+            rows.worker(id),
+            profile=WorkerProfile(speeds={KEY: speed, "matmul.float32": speed}),
+            total_speed={KEY: total, "matmul.float32": total},
+            peers=len(speeds),
+        )
+        for id, speed in speeds.items()
+    ]
+
+
+def cut_evenly(spec: object, plan, cursor: int, worker: WorkerProfile, budget_s: float):
+    """Whole grains within the budget, at least one: the tests' jobs are all alike."""
+    grain_s = worker.seconds(replace(plan.cost, flops=plan.grain_amount))
+    grains = max(1, int(budget_s / grain_s + 1e-9))
+    job = rows.job(grains=plan.grains, grain_flops=plan.grain_amount)
+    return rows.task_spec(job, cursor, min(plan.grains, cursor + grains))
+
+
+def choices(of: Book, worker: FleetWorker, slots: int = 64, fleet: Sequence[FleetWorker] = ()) -> list[Choice]:
+    return choose(of.index, worker, slots, 0.0, fleet=fleet, cut=cut_evenly)
+
+
+def lease(of: Book, worker: FleetWorker, slots: int, fleet: Sequence[FleetWorker] = ()) -> list[Lease]:
+    return of.lease(worker, slots, lambda c, w, n, now: choose(c, w, n, now, fleet=fleet, cut=cut_evenly), 0.0, 0.0)
+
+
+# ---- the split over workers
+
+
+def simulated_s(of: Book, fleet: list[FleetWorker], cut: Callable[..., object], depth: Callable[[float], int]) -> float:
+    """Seconds until everything is done, each worker holding as many leases as `depth` of its last task's time says."""
+    now, held, order = 0.0, {worker.id: [] for worker in fleet}, itertools.count()
+    ends: list[tuple[float, int, FleetWorker]] = []
+    free_at = dict.fromkeys(held, 0.0)
+    last_s = dict.fromkeys(held, 1.0)
+
+    def ask(worker: FleetWorker) -> bool:
+        slots = depth(last_s[worker.id]) - len(held[worker.id])
+        asking = replace(worker, held_s=max(0.0, free_at[worker.id] - now))
+        got = of.lease(asking, slots, lambda c, w, n, t: choose(c, w, n, t, cut=cut), now, now)
+        for one in got:
+            seconds = worker.profile.seconds(one.task.spec.cost)
+            begin = max(now, free_at[worker.id])
+            free_at[worker.id] = begin + seconds
+            last_s[worker.id] = seconds
+            held[worker.id].append(one)
+            heapq.heappush(ends, (begin + seconds, next(order), worker))
+        return bool(got)
+
+    hungry = list(fleet)
+    while hungry:
+        hungry = [worker for worker in hungry if ask(worker)]
+    while ends:
+        now, _, worker = heapq.heappop(ends)
+        one = held[worker.id].pop(0)
+        of.complete(worker.id, [rows.accepted(one)], rows.batch(worker.id, one), now)
+        ask(worker)
+    assert not of.index.has_ready_work()
+    return now
+
+
+@pytest.mark.parametrize("grains", [16, 40, 100, 1000])
+@pytest.mark.parametrize("grain_flops", [2e-3 * 5e9, 0.1 * 5e9])
+@pytest.mark.parametrize("slow_first", [True, False])
+def test_two_workers_at_speeds_1_and_4_finish_within_1_3_of_the_ideal_split(
+    grains: int, grain_flops: float, slow_first: bool
+) -> None:
+    fleet = fleet_of(slow=1e9, fast=4e9)
+    pool = book()
+    pool.add_job(rows.job(grains=grains, grain_flops=grain_flops))
+    took_s = simulated_s(pool, fleet if slow_first else fleet[::-1], cut_evenly, lambda s: slots_for(s, 0.001))
+    assert took_s <= 1.3 * grains * grain_flops / 5e9
+
+
+@pytest.mark.parametrize("size", [1024, 2048, 8192])
+def test_so_does_a_real_matrix_product(size: int) -> None:
+    fleet = fleet_of(slow=5e9, fast=20e9)
+    kernel = workload("kernel")
+    spec = KernelSpec(operation="matmul", size=size, seed=1)
+    summary = FleetSummary(workers=2, median_speed={"matmul.float32": 12.5e9}, total_speed={"matmul.float32": 25e9})
+    plan = kernel.plan(spec, summary)
+    pool = book()
+    pool.add_job(replace(rows.job(spec=spec), plan=plan))
+    took_s = simulated_s(pool, fleet, kernel.cut, lambda s: slots_for(s, 0.001))
+    assert took_s <= 1.3 * plan.cost.amount / 25e9
+
+
+@given(
+    speeds=st.lists(st.floats(1e9, 4e9), min_size=1, max_size=8),
+    grains=st.integers(1, 300),
+    grain_s=st.floats(0.002, 0.2),
+)
+def test_every_grain_is_done_once_and_no_worker_waits_long_for_another(
+    speeds: list[float], grains: int, grain_s: float
+) -> None:
+    fleet = fleet_of(**{f"w{n}": speed for n, speed in enumerate(speeds)})
+    pool = book()
+    job = pool.add_job(rows.job(grains=grains, grain_flops=grain_s * sum(speeds) / len(speeds)))
+    took_s = simulated_s(pool, fleet, cut_evenly, lambda s: slots_for(s, 0.001))
+    assert pool.index.complete == {job.id}
+    ideal_s = job.plan.cost.amount / sum(speeds)
+    slowest_grain_s = job.plan.grain_amount / min(speeds)
+    assert took_s <= 1.3 * ideal_s + slowest_grain_s
+
+
+def test_a_small_job_uses_every_fitting_worker() -> None:
+    fleet = fleet_of(a=1e9, b=1e9, c=1e9, d=1e9)
+    pool = book()
+    pool.add_job(rows.job(grains=16, grain_flops=2e6))
+    workers = Counter[str]()
+    for worker in fleet:
+        workers.update(one.task.worker or "" for one in lease(pool, worker, 64))
+    assert set(workers) == {"a", "b", "c", "d"}
+
+
+def test_a_task_takes_about_a_second_where_much_is_left_and_less_towards_the_end() -> None:
+    (slow, fast) = fleet_of(slow=1e9, fast=4e9)
+    pool = book()
+    pool.add_job(rows.job(grains=1000, grain_flops=0.05 * 1e9))
+    for worker in (slow, fast):
+        (one,) = lease(pool, worker, 1)
+        assert worker.profile.seconds(one.task.spec.cost) == pytest.approx(TASK_S)
+    sizes = []
+    while pool.index.has_ready_work():
+        sizes += [stop - start for one in lease(pool, fast, 1) for start, stop in [one.task.spec.grains]]
+    assert sizes[0] == 80
+    assert sizes[-1] == 1
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_time_limit_halves_into_the_task_and_keeps_slow_workers_away() -> None:
+    slow, fast = fleet_of(slow=1e9, fast=4e9)
+    spec = KernelSpec(operation="relu", time_limit_s=0.4)
+    pool = book()
+    job = pool.add_job(rows.job(grains=1000, grain_flops=0.1 * 4e9, spec=spec))
+    (one,) = choices(pool, fast, 1)
+    assert one.cut is not None
+    assert fast.profile.seconds(one.cut.cost) <= 0.2
+    assert fits(job, slow)
+    assert not fits(replace(job, spec=replace(spec, time_limit_s=0.3)), slow)
+
+
+def test_a_worker_with_work_in_hand_does_not_queue_what_another_could_start_sooner() -> None:
+    slow, _ = fleet_of(slow=1e9, fast=4e9)
+    pool = book()
+    pool.add_job(rows.job(grains=5, grain_flops=1e6))  # a millisecond for both together, five for this one
+    assert choices(pool, replace(slow, held_s=0.002)) == []
+    assert len(choices(pool, replace(slow, held_s=0.0005))) == 1
+    for _ in range(100):
+        pool.add_job(rows.job(grains=1, grain_flops=1e6))
+    assert len(choices(pool, replace(slow, held_s=0.002))) > 1
+
+
+# ---- turns
+
+
+def test_submitters_take_turns_inside_one_call_and_over_calls() -> None:
+    (worker,) = fleet_of(a=1e9)
+    pool = book()
+    for submitter in ("alice", "bob"):
+        for _ in range(4):
+            pool.add_job(rows.job(submitter=submitter, grains=1))
+    owner = {id: job.submitter for id, job in pool.jobs.rows.items()}
+    assert [owner[choice.job] for choice in choices(pool, worker, 4)] == ["alice", "bob", "alice", "bob"]
+
+
+def test_one_who_floods_ten_thousand_jobs_delays_anothers_single_task_by_at_most_two_rounds() -> None:
+    (worker,) = fleet_of(a=1e9)
+    pool = book()
+    for _ in range(10_000):
+        pool.add_job(rows.job(submitter="flood", grains=1))
+    lease(pool, worker, 1)
+    single = pool.add_job(rows.job(submitter="single", grains=1))
+    served = [one.job.id for _ in range(2) for one in lease(pool, worker, 1)]
+    assert single.id in served
+
+
+def test_what_came_back_goes_before_fresh_grains() -> None:
+    (worker,) = fleet_of(a=1e9)
+    pool = book()
+    pool.add_job(rows.job(grains=10, grain_flops=1e9))
+    (one,) = lease(pool, worker, 1)
+    pool.hand_back("a", [one.ref], 0.0)
+    assert [choice.task for choice in choices(pool, worker, 2)] == [one.task.id, None]
+
+
+# ---- where it runs
+
+
+def test_a_task_is_not_offered_where_it_failed_while_another_worker_fits() -> None:
+    first, second = fleet = fleet_of(a=1e9, b=1e9)
+    pool = book()
+    pool.add_job(rows.job(grains=1))
+    (one,) = lease(pool, first, 1)
+    pool.complete("a", [rows.failed(one.ref)], None, 0.0)
+    job, task = pool.jobs.rows[one.job.id], pool.tasks.rows[one.task.id]
+    assert choices(pool, first, fleet=fleet) == []
+    assert choices(pool, first) == []
+    assert [choice.task for choice in choices(pool, second, fleet=fleet)] == [task.id]
+    assert may_take(job, task, first, [first])
+    assert may_take(job, task, first, [first, replace(second, kinds=())])
+    assert not is_hopeless(job, task, "a", fleet)
+    assert is_hopeless(job, task, "b", fleet)
+    assert not is_hopeless(job, task, "a", [first])
+
+
+def test_a_gpu_is_preferred_where_the_job_does_not_say() -> None:
+    worker = rows.worker(devices=(rows.CPU, GPU))
+    for engine, expected in (("auto", "gpu0"), ("cpu", "cpu"), ("gpu", "gpu0")):
+        device = device_for(needing(engine=engine), worker)
+        assert device is not None
+        assert device.id == expected
+    assert device_for(needing(device="radeon"), worker) == GPU
+    assert device_for(needing(device="CPU", engine="gpu"), worker) is None
+
+
+def needing(memory: int = 0, time_limit_s: float | None = None, **needs: str) -> JobRow:
+    job = rows.job(spec=KernelSpec(operation="relu", time_limit_s=time_limit_s))
+    return replace(job, plan=replace(job.plan, needs=Needs(kind="kernel", memory_bytes=memory, **needs)))
+
+
+@pytest.mark.parametrize(
+    ("job", "fleet", "words"),
+    [
+        (needing(), [], "no worker is connected"),
+        (needing(), [rows.worker(kinds=("function",))], "no worker accepts kernel jobs"),
+        (needing(group="lab"), [rows.worker()], "no connected worker is in the group 'lab'"),
+        (needing(engine="gpu"), [rows.worker()], "no worker here offers a GPU"),
+        (needing(device="4090"), [rows.worker(devices=(GPU,))], "no worker here has a device called '4090'"),
+        (
+            needing(memory=12 << 30),
+            [rows.worker(profile=WorkerProfile(memory_budget_bytes=2 << 30)), rows.worker("w-2")],
+            "a task needs 12.0 GiB of memory; the largest fitting worker offers 2.0 GiB",
+        ),
+        (needing(time_limit_s=0.01), [rows.worker()], "no worker here can finish a task within 0.01 s"),
+        # the hurdle named is one that those who took the earlier ones fail at
+        (
+            needing(group="lab", engine="gpu"),
+            [rows.worker(devices=(GPU,)), rows.worker("w-2", groups=("lab",))],
+            "no worker here offers a GPU",
+        ),
+        (needing(group="lab"), [rows.worker(groups=("lab",))], ""),
+    ],
+)
+def test_a_job_that_no_worker_fits_says_for_what_it_waits(job: JobRow, fleet: list[FleetWorker], words: str) -> None:
+    assert waiting_reason(job, fleet) == words
+    assert (words == "") == any(fits(job, worker) for worker in fleet)
+
+
+def test_a_job_that_comes_after_others_says_which() -> None:
+    assert waiting_reason(rows.job(), [], blocked_by=["j-1"]) == "waits for j-1 to be done"
+    assert waiting_reason(rows.job(), [], blocked_by=["j-1", "j-2"]) == "waits for j-1 and 1 more to be done"
+
+
+# ---- queue depth
+
+
+@pytest.mark.parametrize(
+    ("task_s", "round_trip_s", "slots"),
+    [(1.0, 0.02, 1), (0.05, 0.0, 1), (0.01, 0.005, 6), (0.001, 0.001, 52), (1e-5, 0.001, 64), (0.0, 0.0, MAX_SLOTS)],
+)
+def test_a_worker_holds_about_50_ms_and_two_round_trips(task_s: float, round_trip_s: float, slots: int) -> None:
+    assert slots_for(task_s, round_trip_s) == slots
+
+
+@given(st.floats(), st.floats())
+def test_it_holds_at_least_one_and_at_most_64_whatever_was_measured(task_s: float, round_trip_s: float) -> None:
+    assert 1 <= slots_for(task_s, round_trip_s) <= MAX_SLOTS
