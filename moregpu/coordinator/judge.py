@@ -314,7 +314,7 @@ class Judge:
         claimed = case.entry.error
         # No kind that exists runs a submitter's own code, so "the task's fault" is a claim that no worker may make:
         # one lying worker would end every job it touches.
-        fault = "worker" if claimed is None or claimed.fault == "worker" else "engine"
+        fault = "worker" if claimed is not None and claimed.fault == "worker" else "engine"
         return Failed(
             ref=case.ref,
             error=TaskError(code=finding.code, message=finding.message, fault=fault),

@@ -189,6 +189,8 @@ class WorkerSession:
         """Moving average of what one task takes here, by our own timing."""
         self.failures = 0
         """Failed tasks in a row."""
+        self.successes = 0
+        """Accepted tasks in a row."""
         self.rest_until = 0.0
         self._slots_for = slots_for
         self._swept = False
@@ -259,7 +261,8 @@ class WorkerSession:
         earlier.held = {}
         self.judging, earlier.judging = {**earlier.judging, **self.judging}, {}
         self.duty, self.hot, self.task_s, self.failures = earlier.duty, earlier.hot, earlier.task_s, earlier.failures
-        self.round_trip_s, self._free_at = earlier.round_trip_s, earlier._free_at
+        self.round_trip_s, self.successes = earlier.round_trip_s, earlier.successes
+        self._free_at = earlier._free_at
 
     def policy(self, limits: Limits, name: str, *, approved: bool, paused: bool, draining: bool) -> list[Action]:
         """An admin changed something."""
@@ -286,8 +289,10 @@ class WorkerSession:
             return 0
         if self.held and self.outstanding_s >= self.outstanding_limit_s:
             return 0
-        depth = max(1, self._slots_for(self.task_s, self.round_trip_s) >> self.failures)
-        return max(0, depth - len(self.held))
+        # Trust starts slowly and is lost at once: one task, then twice as many with each that was accepted.
+        depth = min(self._slots_for(self.task_s, self.round_trip_s), 1 << min(self.successes, 6))
+        unsure = len(self.judging) if self.successes == 0 else 0
+        return max(0, depth - len(self.held) - unsure)
 
     @property
     def outstanding_s(self) -> float:
@@ -336,9 +341,9 @@ class WorkerSession:
     def ruled(self, *, failed: bool, succeeded: bool) -> bool:
         """What a result came to. Returns whether the worker must be paused: it failed `FAST_FAILURES` in a row."""
         if succeeded:
-            self.failures = 0
+            self.failures, self.successes = 0, self.successes + 1
         elif failed:
-            self.failures += 1
+            self.failures, self.successes = self.failures + 1, 0
         return failed and self.failures >= FAST_FAILURES
 
     # -- messages

@@ -318,32 +318,26 @@ class ReturnsHalf(HonestWorker):
 
 
 class ReturnsYesterdays(HonestWorker):
-    """Hands in the first result that it ever computed, again and again, under the new task's name.
+    """Honest for a day, then hands in a result of that day for every new task, described and signed anew.
 
-    `restated`: with a statement made anew over yesterday's output; else with yesterday's statement as it was.
+    The day ends when `day_over` is set, or by itself after the first result.
     """
-
-    restated = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.yesterday: dict[tuple[Any, ...], tuple[dict[str, Any], bytes]] = {}
-
-    def compute(self, assignment: Assignment) -> ResultEntry:
-        shape = tuple((name, planned.shape) for name, planned in sorted(assignment.outputs.items()))
-        entry = super().compute(assignment)
-        if shape not in self.yesterday:
-            self.yesterday[shape] = ({}, entry.statement)
-        if self.restated:
-            return entry
-        return self.entry(assignment, self.yesterday[shape][1], entry.outputs)
+        self.day_over = False
+        self.results: list[dict[str, Any]] = []
+        self.statements: list[bytes] = []
 
     def outputs(self, assignment: Assignment, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        shape = tuple((name, planned.shape) for name, planned in sorted(assignment.outputs.items()))
         honest = super().outputs(assignment, arrays)
-        if shape not in self.yesterday:
-            self.yesterday[shape] = (honest, b"")
-        return {name: array.copy() for name, array in self.yesterday[shape][0].items()} or honest
+        if not self.day_over or not self.results:
+            self.results.append({name: array.copy() for name, array in honest.items()})
+            return honest
+        for result in self.results:
+            if all(result[name].shape == array.shape for name, array in honest.items()):
+                return {name: array.copy() for name, array in result.items()}
+        return {name: np.resize(self.results[0][name], array.shape) for name, array in honest.items()}
 
 
 class SignsNothing(HonestWorker):
@@ -353,10 +347,14 @@ class SignsNothing(HonestWorker):
         return bytes(64)
 
 
-class YesterdaysStatement(ReturnsYesterdays):
-    """Yesterday's statement word for word, with today's output: the other half of the same lie."""
+class YesterdaysStatement(HonestWorker):
+    """Computes well, but sends the statement of its first result, word for word: the other half of the same lie."""
 
-    restated = False
+    statement = b""
+
+    def entry(self, assignment: Assignment, statement: bytes, outputs: dict[str, Tensor]) -> ResultEntry:
+        self.statement = self.statement or statement
+        return super().entry(assignment, self.statement, outputs)
 
 
 ROGUES: dict[str, type[HonestWorker]] = {
