@@ -128,4 +128,5 @@ def _table(title: str, report: Report) -> None:
         bar = "" if one.bar is None else f"{'≤' if one.better == 'lower' else '≥'} {one.bar:g}"
         verdict = "" if one.bar is None else ("[green]ok[/]" if one.ok else "[red]missed[/]")
         table.add_row(one.name, one.skipped or f"{one.value:.4g}", one.unit, bar, verdict, str(one.runs), one.note)
-    Console().print(table)
+    console = Console()
+    Console(width=max(console.width, 130) if not console.is_terminal else None).print(table)
