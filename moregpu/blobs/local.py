@@ -136,6 +136,22 @@ class BlobFiles:
         usage = shutil.disk_usage(self._root)
         return max(0, usage.free - int((1.0 - self._disk_mark) * usage.total))
 
+    def adopt(self, upload: Upload, digest: str) -> None:
+        """Move a finished upload into place, durably (`Upload.finish` calls this)."""
+        target = self.path(digest)
+        new = not target.exists()
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        upload.path.replace(target)
+        _sync_folder(target.parent)
+        with self._lock:
+            self._used_bytes += upload.total_bytes if new else 0
+
+    def forget(self, upload: Upload) -> None:
+        """The upload has ended, one way or another (`Upload` calls this)."""
+        with self._lock:
+            if self._open.get(upload.name) is upload:
+                del self._open[upload.name]
+
     def _check_space(self, wanted_bytes: int) -> None:
         free = self.free_bytes()
         if wanted_bytes > free:
@@ -146,21 +162,6 @@ class BlobFiles:
 
     def _files(self) -> Iterator[Path]:
         return (path for path in self._root.glob("[0-9a-f][0-9a-f]/*") if _DIGEST.fullmatch(path.name))
-
-    def _adopt(self, upload: Upload, digest: str) -> None:
-        """Move a finished upload into place, durably."""
-        target = self.path(digest)
-        new = not target.exists()
-        target.parent.mkdir(mode=0o700, exist_ok=True)
-        upload.path.replace(target)
-        _sync_folder(target.parent)
-        with self._lock:
-            self._used_bytes += upload.total_bytes if new else 0
-
-    def _forget(self, upload: Upload) -> None:
-        with self._lock:
-            if self._open.get(upload.name) is upload:
-                del self._open[upload.name]
 
 
 class Upload:
@@ -224,11 +225,11 @@ class Upload:
                 raise DigestMismatch("The uploaded bytes are not what their name says", "Upload them again")
             try:
                 os.fsync(self._file)
-                self._files._adopt(self, digest)  # pyright: ignore[reportPrivateUsage]
+                self._end(keep=True)  # closed first: Windows does not move an open file
+                self._files.adopt(self, digest)
             except OSError as error:
                 _check_full(error)
                 raise
-            self._end(keep=True)
             return digest
 
     def pause(self) -> None:
@@ -256,7 +257,7 @@ class Upload:
         self._file = -1
         if not keep:
             self.path.unlink(missing_ok=True)
-        self._files._forget(self)  # pyright: ignore[reportPrivateUsage]
+        self._files.forget(self)
 
     def _check_open(self) -> None:
         if self._file < 0:
@@ -264,11 +265,9 @@ class Upload:
             raise Conflict(why)
 
     def _write_all(self, data: memoryview) -> None:
-        at = self.offset
+        os.lseek(self._file, self.offset, os.SEEK_SET)
         while data:
-            written = os.pwrite(self._file, data, at)
-            at += written
-            data = data[written:]
+            data = data[os.write(self._file, data) :]
 
     def _hash_what_is_here(self) -> None:
         size = os.fstat(self._file).st_size
@@ -276,7 +275,7 @@ class Upload:
             os.ftruncate(self._file, 0)
             return
         while self.offset < size:
-            data = os.pread(self._file, _COPY_BYTES, self.offset)
+            data = os.read(self._file, _COPY_BYTES)
             if not data:
                 break
             self._hash.update(data)
@@ -287,16 +286,24 @@ class Reader:
     """An open blob. Safe from several threads; deleting the blob does not disturb it."""
 
     def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
         self._file = os.open(path, os.O_RDONLY | _CLOSE_ON_EXEC)
         self.size_bytes = os.fstat(self._file).st_size
         """Sealed bytes."""
 
     def read_at(self, start: int, stop: int) -> bytes:
         """Sealed bytes [start, stop); fewer where the file ends. Fits `format.open_range`."""
-        data = os.pread(self._file, stop - start, start)
+        data = self._read(stop - start, start)
         if len(data) == stop - start or start + len(data) >= self.size_bytes:
             return data
         return data + self.read_at(start + len(data), stop)  # the system may give less than asked, above 2 GiB
+
+    def _read(self, length: int, start: int) -> bytes:
+        if hasattr(os, "pread"):
+            return os.pread(self._file, length, start)
+        with self._lock:  # Windows
+            os.lseek(self._file, start, os.SEEK_SET)
+            return os.read(self._file, length)
 
     def close(self) -> None:
         """Let go of the file."""

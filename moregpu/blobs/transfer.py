@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import socket
 import ssl
 import threading
 import time
@@ -81,6 +82,7 @@ class BlobHTTP:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._connections: set[http.client.HTTPSConnection] = set()
+        self._closed = False
 
     # ---- up ----------------------------------------------------------------------------------------------------------
 
@@ -274,12 +276,13 @@ class BlobHTTP:
     # ---- connections -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close all connections, those of other threads too; transfers under way break off."""
+        """Close all connections, those of other threads too; transfers under way end with `Unreachable`."""
+        self._closed = True
         with self._lock:
             connections = list(self._connections)
-            self._connections.clear()
         for connection in connections:
-            connection.close()
+            _break(connection)
+        self._drop()
 
     @contextmanager
     def _request(
@@ -311,6 +314,8 @@ class BlobHTTP:
     def _connection(self) -> http.client.HTTPSConnection:
         connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
         if connection is None:
+            if self._closed:
+                raise Unreachable("This end has closed its connections")
             connection = open_http(self._address, self._pin, self._timeout_s)
             self._local.connection = connection
             with self._lock:
@@ -334,6 +339,8 @@ class BlobHTTP:
                 return attempt()
             except (Unreachable, Unavailable, TooManyRequests, *_BROKEN) as error:
                 self._drop()
+                if self._closed:
+                    raise Unreachable("The transfer was broken off: this end closed its connections") from error
                 if progress() != reached:
                     waits, tries, reached = delays(), 0, progress()
                 if reused:  # the other end may simply have closed an idle connection: no try, no wait
@@ -354,6 +361,16 @@ class BlobHTTP:
             f"The connection to {self._address} broke {TRIES} times in a row ({type(error).__name__})",
             "Is the coordinator running, and the network good?",
         )
+
+
+def _break(connection: http.client.HTTPSConnection) -> None:
+    """End a connection under another thread: past the TLS layer, which is not made for two threads."""
+    sock: ssl.SSLSocket | None = connection.sock
+    if sock is not None:
+        try:
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        except OSError:
+            pass  # it was gone already
 
 
 def _record(plain: memoryview, index: int) -> memoryview:

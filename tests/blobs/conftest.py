@@ -41,6 +41,7 @@ class Door:
         self.damage: Callable[[bytes], bytes] = bytes  # what happens to blobs on the way out
         self.closes_idle_connections = False
         self.ignores_ranges = False
+        self.holds_downloads: threading.Event | None = None  # what a download waits for after its headers
         self.lock = threading.Lock()
         certificate, key, der = _certificate(folder)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -161,6 +162,9 @@ def _handler(door: Door) -> type[BaseHTTPRequestHandler]:
             self.send_response(206 if wanted and not door.ignores_ranges else 200)
             self.send_header("Content-Length", str(stop - start))
             self.end_headers()
+            if door.holds_downloads is not None:
+                self.wfile.flush()
+                door.holds_downloads.wait(20)
             cut = door.cut_downloads_after.pop(0) if door.cut_downloads_after else len(body)
             with door.lock:
                 door.sent_bytes += len(body[:cut])

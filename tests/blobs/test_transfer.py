@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -278,3 +279,28 @@ def test_each_thread_has_its_own_connection(door: Any, http: BlobHTTP) -> None:
         thread.join()
     assert wrong == []
     assert len(door.requests) == 12
+
+
+def test_closing_breaks_off_what_other_threads_are_doing(door: Any, http: BlobHTTP) -> None:
+    there(door)
+    door.holds_downloads = threading.Event()
+    ended: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            opened(http, BLOB)
+        except Unreachable as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    deadline = time.monotonic() + 10
+    while not door.requests and time.monotonic() < deadline:
+        time.sleep(0.005)
+    http.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(ended) == 1
+    door.holds_downloads.set()
+    with pytest.raises(Unreachable, match="closed"):
+        http.head(BLOB.digest)
