@@ -20,6 +20,10 @@ LONG_BLOCK = 8192
 SAFE_BLOCK = 256
 """Terms a call where BLAS does worse: within the bound whatever its order of summation."""
 
+SMALL = 1 << 21
+"""Multiplications up to which sums are always split, in one stacked call: OpenBLAS has other kernels for products below
+10⁶, which sum one by one (7 × 8192 × 9 of rank 1 left the bound)."""
+
 THINNEST = 16
 """Rows that a piece of a product keeps, so that BLAS stays efficient; columns are cut before."""
 
@@ -27,7 +31,7 @@ THINNEST = 16
 def product(a: Array, b: Array, out: Array, pace: Pace) -> None:
     """Write a @ b to `out`, with sums in float32; arrays are float32, or float16 that is widened piece by piece."""
     (rows, inner), columns = a.shape, b.shape[1]
-    if inner == 0:
+    if inner == 0 or out.size == 0:
         out[...] = 0
         return
     block = min(inner, sum_block())
@@ -48,17 +52,32 @@ def product(a: Array, b: Array, out: Array, pace: Pace) -> None:
 def _tile(a: Array, b: Array, out: Array, block: int, pace: Pace) -> None:
     left = a if a.dtype == np.float32 else a.astype(np.float32)
     total = out if out.dtype == np.float32 else np.empty(out.shape, np.float32)
-    np.matmul(left[:, :block], b[:block], out=total)
+    _sum(left[:, :block], b[:block], total)
     pace.done(2.0 * total.size * block)
     inner = left.shape[1]
     part = np.empty(total.shape, np.float32) if inner > block else total
     for start in range(block, inner, block):
         stop = min(start + block, inner)
-        np.matmul(left[:, start:stop], b[start:stop], out=part)
+        _sum(left[:, start:stop], b[start:stop], part)
         total += part
         pace.done(2.0 * total.size * (stop - start))
     if total is not out:
         out[...] = total
+
+
+def _sum(a: Array, b: Array, out: Array) -> None:
+    """One call's worth of terms."""
+    (rows, inner), columns = a.shape, b.shape[1]
+    if inner <= 2 * SAFE_BLOCK or rows * inner * columns > SMALL:
+        np.matmul(a, b, out=out)
+        return
+    whole = inner - inner % SAFE_BLOCK
+    stack = np.matmul(
+        a[:, :whole].reshape(rows, -1, SAFE_BLOCK).transpose(1, 0, 2), b[:whole].reshape(-1, SAFE_BLOCK, columns)
+    )
+    np.sum(stack, axis=0, out=out)
+    if whole < inner:
+        out += a[:, whole:] @ b[whole:]
 
 
 def _widen(array: Array, pace: Pace) -> Array:
@@ -79,10 +98,10 @@ def sum_block() -> int:
     """
     allowed = product_length(LONG_BLOCK) / 2
     worst = 0.0
-    for rows, columns in ((1, 1), (1, 64), (64, 1), (2, 2), (16, 16), (64, 64)):
+    for rows, columns in ((1, 300), (300, 1), (2, 150), (17, 17), (64, 64)):
+        a, b = np.empty((rows, LONG_BLOCK), np.float32), np.empty((LONG_BLOCK, columns), np.float32)
         for constant in (0.1, 0.7):
-            a = np.full((rows, LONG_BLOCK), constant, np.float32)
-            b = np.full((LONG_BLOCK, columns), constant, np.float32)
+            a[:], b[:] = constant, constant
             exact = LONG_BLOCK * float(np.float32(constant)) ** 2
             worst = max(worst, float(np.max(np.abs((a @ b) - exact))) / (exact * 2.0**-24))
     return LONG_BLOCK if worst <= allowed else SAFE_BLOCK
