@@ -1,24 +1,18 @@
 """Blobs over HTTPS, blocking: sealed as they leave, opened as they arrive, resumed where a connection was cut.
 
-One keep-alive connection a thread; call it from threads that may wait. Memory is a record or two, whatever the blob's
-size. The bearer token goes out only over a verified connection, in a header.
+Call it from threads that may wait. Memory is a record or two, whatever the blob's size.
 """
 
 from __future__ import annotations
 
 import http.client
 import os
-import socket
-import ssl
-import threading
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TypeVar
+from collections.abc import Callable, Iterator
 
 import msgspec
 from blake3 import blake3
 
+from moregpu.blobs.calls import PROBLEM_BYTES, Calls
 from moregpu.blobs.format import (
     HEADER_BYTES,
     KEY_BYTES,
@@ -33,32 +27,13 @@ from moregpu.blobs.format import (
     sealed_size,
 )
 from moregpu.blobs.stream import SealStream
-from moregpu.errors import (
-    Conflict,
-    DigestMismatch,
-    MoreGPUError,
-    NotFound,
-    TooManyRequests,
-    Unavailable,
-    Unreachable,
-    from_code,
-)
+from moregpu.errors import Conflict, DigestMismatch, Unavailable
 from moregpu.jobs import Blob
-from moregpu.wire.api import Problem
-from moregpu.wire.connection import open_http
-from moregpu.wire.retry import delays
-
-TRIES = 6
-"""Connections in a row without any progress, before giving up."""
 
 RESUMABLE_BYTES = 32 << 20
 """From here on an upload is sealed twice, once to learn its name, so that a cut costs a record and not the whole."""
 
 _PIECE_BYTES = 1 << 20
-_PROBLEM_BYTES = 1 << 16
-_BROKEN = (OSError, http.client.HTTPException)
-
-Answer = TypeVar("Answer")
 
 
 class BlobHTTP:
@@ -75,14 +50,7 @@ class BlobHTTP:
     """
 
     def __init__(self, address: str, pin: bytes | None, bearer: Callable[[], str], timeout_s: float = 30.0) -> None:
-        self._address = address
-        self._pin = pin
-        self._bearer = bearer
-        self._timeout_s = timeout_s
-        self._local = threading.local()
-        self._lock = threading.Lock()
-        self._connections: set[http.client.HTTPSConnection] = set()
-        self._closed = False
+        self._calls = Calls(address, pin, bearer, timeout_s)
 
     # ---- up ----------------------------------------------------------------------------------------------------------
 
@@ -106,16 +74,18 @@ class BlobHTTP:
             return self._upload_resumable(view, entropy)
 
         def attempt() -> Blob:
-            with self._request("POST", "/v1/blobs", {"Content-Length": str(sealed_size(len(view)))}) as connection:
+            with self._calls.request(
+                "POST", "/v1/blobs", {"Content-Length": str(sealed_size(len(view)))}
+            ) as connection:
                 stream = SealStream(len(view), connection.send, entropy)
                 stream.write(view)
                 blob = stream.finish()
-            answer = msgspec.json.decode(self._answer().read(_PROBLEM_BYTES), type=dict[str, str | int])
-            if answer.get("digest") != blob.digest:
+            answer = msgspec.json.decode(self._calls.answer().read(PROBLEM_BYTES), type=dict[str, str | int])
+            if blob is None or answer.get("digest") != blob.digest:
                 raise DigestMismatch("The coordinator received other bytes than were sent")
             return blob
 
-        return self._retrying(attempt)
+        return self._calls.retrying(attempt)
 
     def _upload_resumable(self, plain: memoryview, entropy: Callable[[int], bytes]) -> Blob:
         sealer = Sealer(entropy(KEY_BYTES), len(plain))
@@ -157,11 +127,11 @@ class BlobHTTP:
             while offset < total:
                 headers = {"Content-Length": str(total - offset), "Upload-Length": str(total)}
                 try:
-                    with self._request("PUT", f"/v1/blobs/{digest}?offset={offset}", headers) as connection:
+                    with self._calls.request("PUT", f"/v1/blobs/{digest}?offset={offset}", headers) as connection:
                         for piece in pieces(offset):
                             connection.send(piece)
-                    answer = self._answer()
-                    body = answer.read(_PROBLEM_BYTES)
+                    answer = self._calls.answer()
+                    body = answer.read(PROBLEM_BYTES)
                     if answer.status == 201:
                         return
                     offset = _stated_offset(body)
@@ -171,12 +141,12 @@ class BlobHTTP:
                         raise
                     offset = there
 
-        self._retrying(attempt, progress=lambda: offset)
+        self._calls.retrying(attempt, progress=lambda: offset)
 
     def _offset_there(self, digest: str, total: int) -> int:
-        with self._request("HEAD", f"/v1/blobs/{digest}"):
+        with self._calls.request("HEAD", f"/v1/blobs/{digest}"):
             pass
-        answer = self._answer(passing=(200, 404))
+        answer = self._calls.answer(passing=(200, 404))
         answer.read()
         if answer.status == 200:
             return total
@@ -189,13 +159,13 @@ class BlobHTTP:
         """Sealed bytes of a blob that is there and may be read, else None."""
 
         def attempt() -> int | None:
-            with self._request("HEAD", f"/v1/blobs/{digest}"):
+            with self._calls.request("HEAD", f"/v1/blobs/{digest}"):
                 pass
-            answer = self._answer(passing=(200, 404))
+            answer = self._calls.answer(passing=(200, 404))
             answer.read()
             return int(answer.headers["Content-Length"]) if answer.status == 200 else None
 
-        return self._retrying(attempt)
+        return self._calls.retrying(attempt)
 
     def download_into(self, blob: Blob, out: Writable) -> None:
         """Fetch a whole blob and open it into `out` (`blob.size_bytes` bytes) as it arrives.
@@ -234,7 +204,7 @@ class BlobHTTP:
                 index += 1
             answer.read()  # nothing is left: this marks the answer as done, so that the connection can be used again
 
-        self._retrying(attempt, progress=lambda: index)
+        self._calls.retrying(attempt, progress=lambda: index)
 
     def download_sealed(self, digest: str, sealed_bytes: int, write: Callable[[memoryview], None]) -> None:
         """Fetch the sealed bytes themselves, piece by piece, for a cache that checks the name at the end."""
@@ -252,7 +222,11 @@ class BlobHTTP:
             answer.read()
 
         if sealed_bytes:
-            self._retrying(attempt, progress=lambda: at)
+            self._calls.retrying(attempt, progress=lambda: at)
+
+    def close(self) -> None:
+        """Close all connections, those of other threads too; transfers under way end with `Unreachable`."""
+        self._calls.close()
 
     def reader(self, blob: Blob) -> Callable[[int, int, memoryview], None]:
         """For `regions.read_part`: reads plain ranges of this blob."""
@@ -263,114 +237,15 @@ class BlobHTTP:
         return read
 
     def _get(self, digest: str, start: int, stop: int) -> http.client.HTTPResponse:
-        with self._request("GET", f"/v1/blobs/{digest}", {"Range": f"bytes={start}-{stop - 1}"}):
+        with self._calls.request("GET", f"/v1/blobs/{digest}", {"Range": f"bytes={start}-{stop - 1}"}):
             pass
-        answer = self._answer()
+        answer = self._calls.answer()
         if answer.status != 206 and not (answer.status == 200 and start == 0):
-            self._drop()
+            self._calls.drop()
             raise Unavailable(
                 "The coordinator does not send parts of blobs", "Is a proxy in between that removes ranges?"
             )
         return answer
-
-    # ---- connections -------------------------------------------------------------------------------------------------
-
-    def close(self) -> None:
-        """Close all connections, those of other threads too; transfers under way end with `Unreachable`."""
-        self._closed = True
-        with self._lock:
-            connections = list(self._connections)
-        for connection in connections:
-            _break(connection)
-        self._drop()
-
-    @contextmanager
-    def _request(
-        self, method: str, path: str, headers: dict[str, str] | None = None
-    ) -> Generator[http.client.HTTPSConnection]:
-        """Send a request's head; the body is sent inside the block. A refusal in mid-body is left for `_answer`."""
-        connection = self._connection()
-        connection.putrequest(method, path, skip_accept_encoding=True)
-        connection.putheader("Authorization", f"Bearer {self._bearer()}")
-        for name, value in (headers or {}).items():
-            connection.putheader(name, value)
-        connection.endheaders()
-        try:
-            yield connection
-        except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
-            # Perhaps it was refused early, and the reason is waiting to be read.
-            if connection.sock is None:
-                raise
-
-    def _answer(self, passing: Sequence[int] = ()) -> http.client.HTTPResponse:
-        connection = self._connection()
-        answer = connection.getresponse()
-        if answer.status < 400 or answer.status in passing:
-            return answer
-        error = _problem(answer)
-        self._drop()  # a body may have been cut short: this connection is in no known state
-        raise error
-
-    def _connection(self) -> http.client.HTTPSConnection:
-        connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            if self._closed:
-                raise Unreachable("This end has closed its connections")
-            connection = open_http(self._address, self._pin, self._timeout_s)
-            self._local.connection = connection
-            with self._lock:
-                self._connections.add(connection)
-        return connection
-
-    def _drop(self) -> None:
-        connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
-        if connection is not None:
-            connection.close()
-            self._local.connection = None
-            with self._lock:
-                self._connections.discard(connection)
-
-    def _retrying(self, attempt: Callable[[], Answer], progress: Callable[[], int] = lambda: 0) -> Answer:
-        """Try again over fresh connections until `TRIES` in a row made no progress."""
-        waits, tries, reached = delays(), 0, progress()
-        reused = getattr(self._local, "connection", None) is not None
-        while True:
-            try:
-                return attempt()
-            except (Unreachable, Unavailable, TooManyRequests, *_BROKEN) as error:
-                self._drop()
-                if self._closed:
-                    raise Unreachable("The transfer was broken off: this end closed its connections") from error
-                if progress() != reached:
-                    waits, tries, reached = delays(), 0, progress()
-                if reused:  # the other end may simply have closed an idle connection: no try, no wait
-                    reused = False
-                    continue
-                tries += 1
-                if tries >= TRIES:
-                    raise self._given_up(error) from error
-                time.sleep(next(waits))
-            except BaseException:
-                self._drop()
-                raise
-
-    def _given_up(self, error: Exception) -> MoreGPUError:
-        if isinstance(error, MoreGPUError):
-            return error
-        return Unreachable(
-            f"The connection to {self._address} broke {TRIES} times in a row ({type(error).__name__})",
-            "Is the coordinator running, and the network good?",
-        )
-
-
-def _break(connection: http.client.HTTPSConnection) -> None:
-    """End a connection under another thread: past the TLS layer, which is not made for two threads."""
-    sock: ssl.SSLSocket | None = connection.sock
-    if sock is not None:
-        try:
-            socket.socket.shutdown(sock, socket.SHUT_RDWR)
-        except OSError:
-            pass  # it was gone already
 
 
 def _record(plain: memoryview, index: int) -> memoryview:
@@ -390,17 +265,3 @@ def _stated_offset(body: bytes) -> int:
         return int(msgspec.json.decode(body, type=dict[str, int])["offset"])
     except (msgspec.MsgspecError, KeyError, ValueError) as error:
         raise Unavailable("The coordinator's answer to an upload is not understood") from error
-
-
-def _problem(answer: http.client.HTTPResponse) -> MoreGPUError:
-    """The typed error of a refusal; a status without a problem document becomes the nearest one."""
-    try:
-        problem = msgspec.json.decode(answer.read(_PROBLEM_BYTES), type=Problem)
-        code = problem.type.removeprefix("about:moregpu/")
-        if code in MoreGPUError.registry:
-            return from_code(code, problem.detail, problem.hint)
-    except (msgspec.MsgspecError, ValueError, *_BROKEN):
-        pass
-    if answer.status == 404:
-        return NotFound()
-    return Unavailable(f"The coordinator answered {answer.status}")

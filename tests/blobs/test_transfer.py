@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from moregpu.blobs import transfer
+from moregpu.blobs import calls, transfer
 from moregpu.blobs.cache import SealedCache
+from moregpu.blobs.calls import TRIES
 from moregpu.blobs.format import SEALED_RECORD_BYTES, seal, sealed_size
 from moregpu.blobs.regions import read_part
-from moregpu.blobs.transfer import TRIES, BlobHTTP
+from moregpu.blobs.transfer import BlobHTTP
 from moregpu.errors import DigestMismatch, NotFound, OutOfSpace, Unauthorized, Unavailable, Unreachable
 from moregpu.jobs import Blob, Tensor
 
@@ -25,7 +26,7 @@ BLOB, SEALED = seal(PLAIN)
 
 @pytest.fixture
 def http(door: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlobHTTP]:
-    monkeypatch.setattr(transfer, "delays", lambda: iter(lambda: 0.0, None))  # the waits are tested in tests/wire
+    monkeypatch.setattr(calls, "delays", lambda: iter(lambda: 0.0, None))  # the waits are tested in tests/wire
     http = BlobHTTP(door.address, door.pin, lambda: door.token, 10.0)
     yield http
     http.close()
