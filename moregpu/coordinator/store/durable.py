@@ -112,7 +112,7 @@ class BookStore(ABC):
         if transaction.events:
             self._committed_seq = transaction.events[-1].seq or self._committed_seq
             for subscriber in list(self._subscribers):
-                subscriber(transaction.events)
+                _call(subscriber, transaction.events)
 
     def _undo(self, failed: Transaction, future: asyncio.Future[None] | None, error: MoreGPUError) -> None:
         journal = self._book.journal
@@ -125,7 +125,7 @@ class BookStore(ABC):
         log.warning("a commit failed and was undone", extra={"error": error.code, "detail": error.detail})
         undone = _undone([failed, later])
         for watcher in list(self._undone_watchers):
-            watcher(undone)
+            _call(watcher, undone)
         for each in futures:
             each.set_exception(error)
 
@@ -209,8 +209,7 @@ class BookStore(ABC):
             earlier = self._disk.job_id_by_key(job.submitter, job.idempotency_key)
             if earlier is not None and (row := await self.job(earlier)) is not None:
                 return row
-        for id in job.spec.after:
-            await self._admit(id)
+        await self._admit(*job.spec.after)
         row = self._step(lambda book: book.add_job(job))
         if told:
             await self.settle()
@@ -283,12 +282,11 @@ class BookStore(ABC):
         self, worker: str, ended: Sequence[Accepted | Failed], batch: SignedBatch | None, wall: float
     ) -> list[Completed]:
         self._must_be_open()
-        for entry in ended:
-            id = entry.ref.task
-            if id not in self._book.tasks.rows:
-                job = await self._read(lambda id=id: self._disk.job_id_of_task(id))
-                if job is not None:
-                    await self._admit(job)
+        unknown = [entry.ref.task for entry in ended if entry.ref.task not in self._book.tasks.rows]
+        if unknown:  # of a job that was let go, perhaps: a resend of what was accepted long ago
+            disk = self._disk
+            jobs = await self._read(lambda: {job for task in unknown if (job := disk.job_id_of_task(task)) is not None})
+            await self._admit(*sorted(jobs))
         answers = self._step(lambda book: book.complete(worker, ended, batch, wall))
         await self.settle()
         return answers
@@ -335,15 +333,16 @@ class BookStore(ABC):
         await self.settle()
         return row
 
-    async def _admit(self, id: str) -> None:
-        """Take an ended job back into memory, so that a step can see it."""
+    async def _admit(self, *ids: str) -> None:
+        """Take ended jobs back into memory, all at once, so that the step that follows sees them."""
         self._must_be_open()
-        if id in self._book.jobs.rows:
-            return
-        disk = self._disk
-        job, tasks, receipts = await self._read(lambda: (disk.job(id), disk.tasks(id), disk.receipts(id)))
-        if job is not None:
-            self._book.admit(job, tasks, receipts)
+        gone = [id for id in ids if id not in self._book.jobs.rows]
+        if gone:
+            disk = self._disk
+            found = await self._read(lambda: [(disk.job(id), disk.tasks(id), disk.receipts(id)) for id in gone])
+            for job, tasks, receipts in found:
+                if job is not None:
+                    self._book.admit(job, tasks, receipts)
 
     # ---- ledger
 
@@ -504,6 +503,14 @@ def _undone(transactions: Sequence[Transaction]) -> Undone:
                     ref = LeaseRef(task=task.id, attempt=len(task.attempts), token=task.token)
                     leases.append((task.worker or "", ref))
     return Undone(jobs=frozenset(jobs), leases=tuple(leases))
+
+
+def _call(callback: Callable[[T], None], value: T) -> None:
+    """One listener's fault must not stop the commits that others wait for."""
+    try:
+        callback(value)
+    except Exception:
+        log.exception("a listener of the store failed")
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:

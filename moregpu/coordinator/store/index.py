@@ -134,8 +134,8 @@ class WorkIndex:
         return [submitter for submitter in self._turn if submitter in self._ready]
 
     def of(self, submitter: str) -> Iterator[Candidate]:
-        """Their jobs, highest priority and oldest first."""
-        for _, _, id in list(self._ready.get(submitter, ())):
+        """Their jobs, highest priority and oldest first; nothing may change while this is walked."""
+        for _, _, id in self._ready.get(submitter, ()):
             job = self._jobs[id]
             ids = islice(self._waiting.get(id, ()), MAX_WAITING_SHOWN)
             waiting = sorted((self._tasks[task] for task in ids), key=lambda task: task.number)

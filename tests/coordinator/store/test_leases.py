@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -111,6 +112,23 @@ def test_only_task_attempt_token_and_worker_together_are_the_lease(tell: Tell) -
         assert await pool.verdicts("w-2", lease) == ["fenced"]
         assert await pool.store.renew("w-2", [lease.ref], pool.clock.now) == [lease.ref]
         assert await pool.verdicts("w-1", lease) == ["accepted"]
+
+    tell(story)
+
+
+def test_nobody_speaks_for_another_workers_attempt_whatever_became_of_it(tell: Tell) -> None:
+    async def story(pool: Pool) -> None:
+        await pool.store.add_job(rows.job(grains=3))
+        done, wrong, back = await pool.lease("w-1")
+        await pool.accept("w-1", done)
+        await pool.fail("w-1", wrong)
+        await pool.store.release("w-1", [], pool.clock.now, pool.clock.epoch)
+        assert await pool.verdicts("w-2", done, wrong, back) == ["fenced"] * 3
+        for lease in (done, wrong, back):
+            assert await pool.store.renew("w-2", [lease.ref], pool.clock.now) == [lease.ref]
+            forged = replace(lease, token=bytes(16))
+            assert await pool.verdicts("w-1", forged) == ["fenced"]
+        assert await pool.verdicts("w-1", done, wrong, back) == ["accepted", "rejected", "accepted"]
 
     tell(story)
 
@@ -289,6 +307,22 @@ def test_a_resend_is_answered_accepted_with_the_same_receipt_even_when_the_job_l
         row = await pool.store.job(lease.job.id)
         assert row is not None
         assert (row.tasks_done, row.grains_done) == (1, 1)
+
+    tell(story, keep_ended=0)
+
+
+def test_resends_of_several_jobs_that_left_memory_are_answered_in_one_list(tell: Tell) -> None:
+    async def story(pool: Pool) -> None:
+        leases, receipts = [], []
+        for _ in range(3):
+            lease = await one_lease(pool)
+            receipts += [answer.ledger for answer in await pool.accept("w-1", lease)]
+            await pool.finish(lease.job.id)
+            leases.append(lease)
+        assert pool.store._book.jobs.rows == {}
+        busy = [asyncio.ensure_future(pool.store.set_setting("x", str(number))) for number in range(5)]
+        assert [answer.ledger for answer in await pool.accept("w-1", *leases)] == receipts
+        await asyncio.gather(*busy)
 
     tell(story, keep_ended=0)
 

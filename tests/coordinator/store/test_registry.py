@@ -276,6 +276,21 @@ def test_a_subscriber_that_stops_hears_no_more(tell: Tell) -> None:
     tell(story)
 
 
+def test_a_subscriber_that_fails_stops_nobody_else(tell: Tell) -> None:
+    async def story(pool: Pool) -> None:
+        def fail(_: list[Event]) -> None:
+            raise RuntimeError("a listener's own fault")
+
+        heard: list[Event] = []
+        pool.store.subscribe(fail)
+        pool.store.subscribe(heard.extend)
+        await pool.store.note(Event(type="log"))
+        await pool.store.note(Event(type="log"))
+        assert len(heard) == 2
+
+    tell(story)
+
+
 # ---- ledger
 
 
