@@ -10,8 +10,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -30,6 +29,7 @@ PROBLEM_BYTES = 1 << 16
 _BROKEN = (OSError, http.client.HTTPException)
 
 Answer = TypeVar("Answer")
+Send = Callable[[memoryview], None]
 
 
 class Calls:
@@ -54,19 +54,24 @@ class Calls:
             _break(connection)
         self.drop()
 
-    @contextmanager
     def request(
-        self, method: str, path: str, headers: dict[str, str] | None = None
-    ) -> Generator[http.client.HTTPSConnection]:
-        """Send a request's head; the body is sent inside the block. A refusal in mid-body is left for `answer`."""
+        self,
+        method: str,
+        path: str,
+        headers: dict[str, str] | None = None,
+        body: Callable[[Send], None] | None = None,
+    ) -> None:
+        """Send a request: its head, then what `body` sends. A refusal in mid-body is left for `answer`."""
         connection = self._connection()
         connection.putrequest(method, path, skip_accept_encoding=True)
         connection.putheader("Authorization", f"Bearer {self._bearer()}")
         for name, value in (headers or {}).items():
             connection.putheader(name, value)
         connection.endheaders()
+        if body is None:
+            return
         try:
-            yield connection
+            body(connection.send)
         except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
             # Perhaps it was refused early, and the reason is waiting to be read.
             if connection.sock is None:

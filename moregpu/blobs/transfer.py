@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 from blake3 import blake3
 
-from moregpu.blobs.calls import PROBLEM_BYTES, Calls
+from moregpu.blobs.calls import PROBLEM_BYTES, Calls, Send
 from moregpu.blobs.format import (
     HEADER_BYTES,
     KEY_BYTES,
@@ -73,17 +73,21 @@ class BlobHTTP:
         if len(view) >= RESUMABLE_BYTES:
             return self._upload_resumable(view, entropy)
 
+        headers = {"Content-Length": str(sealed_size(len(view)))}
+
         def attempt() -> Blob:
-            with self._calls.request(
-                "POST", "/v1/blobs", {"Content-Length": str(sealed_size(len(view)))}
-            ) as connection:
-                stream = SealStream(len(view), connection.send, entropy)
+            sent: list[Blob] = []
+
+            def body(send: Send) -> None:
+                stream = SealStream(len(view), send, entropy)
                 stream.write(view)
-                blob = stream.finish()
+                sent.append(stream.finish())
+
+            self._calls.request("POST", "/v1/blobs", headers, body)
             answer = msgspec.json.decode(self._calls.answer().read(PROBLEM_BYTES), type=dict[str, str | int])
-            if blob is None or answer.get("digest") != blob.digest:
+            if not sent or answer.get("digest") != sent[0].digest:
                 raise DigestMismatch("The coordinator received other bytes than were sent")
-            return blob
+            return sent[0]
 
         return self._calls.retrying(attempt)
 
@@ -119,6 +123,10 @@ class BlobHTTP:
         offset = 0
         broken = False
 
+        def body(send: Send) -> None:
+            for piece in pieces(offset):
+                send(piece)
+
         def attempt() -> None:
             nonlocal offset, broken
             if broken:
@@ -127,9 +135,7 @@ class BlobHTTP:
             while offset < total:
                 headers = {"Content-Length": str(total - offset), "Upload-Length": str(total)}
                 try:
-                    with self._calls.request("PUT", f"/v1/blobs/{digest}?offset={offset}", headers) as connection:
-                        for piece in pieces(offset):
-                            connection.send(piece)
+                    self._calls.request("PUT", f"/v1/blobs/{digest}?offset={offset}", headers, body)
                     answer = self._calls.answer()
                     body = answer.read(PROBLEM_BYTES)
                     if answer.status == 201:
@@ -144,8 +150,7 @@ class BlobHTTP:
         self._calls.retrying(attempt, progress=lambda: offset)
 
     def _offset_there(self, digest: str, total: int) -> int:
-        with self._calls.request("HEAD", f"/v1/blobs/{digest}"):
-            pass
+        self._calls.request("HEAD", f"/v1/blobs/{digest}")
         answer = self._calls.answer(passing=(200, 404))
         answer.read()
         if answer.status == 200:
@@ -159,8 +164,7 @@ class BlobHTTP:
         """Sealed bytes of a blob that is there and may be read, else None."""
 
         def attempt() -> int | None:
-            with self._calls.request("HEAD", f"/v1/blobs/{digest}"):
-                pass
+            self._calls.request("HEAD", f"/v1/blobs/{digest}")
             answer = self._calls.answer(passing=(200, 404))
             answer.read()
             return int(answer.headers["Content-Length"]) if answer.status == 200 else None
@@ -237,8 +241,7 @@ class BlobHTTP:
         return read
 
     def _get(self, digest: str, start: int, stop: int) -> http.client.HTTPResponse:
-        with self._calls.request("GET", f"/v1/blobs/{digest}", {"Range": f"bytes={start}-{stop - 1}"}):
-            pass
+        self._calls.request("GET", f"/v1/blobs/{digest}", {"Range": f"bytes={start}-{stop - 1}"})
         answer = self._calls.answer()
         if answer.status != 206 and not (answer.status == 200 and start == 0):
             self._calls.drop()
