@@ -137,10 +137,10 @@ class BlobHTTP:
                 try:
                     self._calls.request("PUT", f"/v1/blobs/{digest}?offset={offset}", headers, body)
                     answer = self._calls.answer()
-                    body = answer.read(PROBLEM_BYTES)
+                    said = answer.read(PROBLEM_BYTES)
                     if answer.status == 201:
                         return
-                    offset = _stated_offset(body)
+                    offset = _stated_offset(said)
                 except Conflict:  # it has more or less than thought: ask
                     there = self._offset_there(digest, total)
                     if there == offset:
