@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import msgspec
+
 from moregpu.coordinator.fleet import Fleet, Member, lower
 from moregpu.coordinator.limits import DeskConfig
 from moregpu.coordinator.protocol import Principal
 from moregpu.coordinator.scheduler import fits, waiting_reason
 from moregpu.coordinator.store.protocol import JobRow, Store, TaskRow, WorkerRow
 from moregpu.jobs import JOB_ENDED, JobState, TaskState
-from moregpu.wire.api import AttemptView, JobView, PlanView, TaskView, Timing, WorkerView
+from moregpu.wire.api import AttemptView, DeviceView, JobView, LimitsView, PlanView, TaskView, Timing, WorkerView
 from moregpu.wire.messages import Hello, Limits
 from moregpu.workloads.protocol import NOMINAL_BYTES, NOMINAL_FLOPS, Plan
 
@@ -93,13 +95,13 @@ class Views:
             groups=list(row.groups),
             state=_state(row, member),
             reason=("being measured" if session.on_trial else session.reason) if session is not None else "",
-            devices=list(row.devices),
+            devices=[msgspec.convert(device, DeviceView, from_attributes=True) for device in row.devices],
             kinds=list(member.kinds) if member is not None else list(row.kinds_allowed),
             isolation=member.hello.isolation if member is not None else "none",
             system=row.system,
             version=row.version,
-            limits=limits,
-            owner_limits=member.hello.limits if member is not None else Limits(),
+            limits=_limits_view(limits),
+            owner_limits=_limits_view(member.hello.limits if member is not None else Limits()),
             duty=dict(session.duty) if session is not None else {},
             user_load=session.user_load if session is not None else 0.0,
             speeds=dict(speeds),
@@ -155,6 +157,10 @@ def _state(row: WorkerRow, member: Member | None) -> WorkerState:
     if row.draining:
         return "draining"
     return "paused" if row.paused or member.session.paused else "online"
+
+
+def _limits_view(limits: Limits) -> LimitsView:
+    return msgspec.convert(limits, LimitsView, from_attributes=True)
 
 
 def _workers_of(tasks: list[TaskRow]) -> list[str]:

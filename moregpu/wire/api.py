@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Meta
 
 from moregpu.jobs import AttemptState, Evidence, JobState, TaskState, Tensor
-from moregpu.wire.messages import Device, Limits
 
 MAX_INLINE_POST_BYTES = 256 * 1024
 """Inline values of one JobSpec over POST."""
@@ -130,6 +129,26 @@ class PlanView(_View, frozen=True, kw_only=True):
     waiting_reason: str = ""
 
 
+class DeviceView(_View, frozen=True, kw_only=True):
+    """A device of a worker, by name of field: on the wire to workers the same is an array."""
+
+    id: str
+    kind: Literal["cpu", "gpu"]
+    name: str
+    driver: str = ""
+    engine: str = ""
+    memory_bytes: int = 0
+    cores: int = 0
+
+
+class LimitsView(_View, frozen=True, kw_only=True):
+    """Limits of a worker, by name of field."""
+
+    ceiling: float = 0.85
+    schedule: str = "always"
+    paused: bool = False
+
+
 class WorkerView(_View, frozen=True, kw_only=True):
     """A worker as people see it."""
 
@@ -139,13 +158,13 @@ class WorkerView(_View, frozen=True, kw_only=True):
     groups: list[str]
     state: Literal["online", "offline", "pending", "paused", "draining", "revoked", "quarantined"]
     reason: str = ""
-    devices: list[Device] = []
+    devices: list[DeviceView] = []
     kinds: list[str] = []
     isolation: str = "none"
     system: str = ""
     version: str = ""
-    limits: Limits = Limits()  # in force: the lower of the owner's and the admin's
-    owner_limits: Limits = Limits()
+    limits: LimitsView = LimitsView()  # in force: the lower of the owner's and the admin's
+    owner_limits: LimitsView = LimitsView()
     duty: dict[str, float] = {}
     user_load: float = 0.0
     speeds: dict[str, float] = {}
