@@ -107,7 +107,7 @@ def _tell(opening: Opening, *, as_json: bool) -> None:
             "",
             "This is shown once.",
             "",
-            "Admin (moregpu login, or MOREGPU_ADMIN_TOKEN):",
+            "Admin, for another machine (MOREGPU_ADMIN_TOKEN):",
             f"  {opening.admin_line}",
             "",
             "Invite for one worker, good for an hour:",

@@ -48,6 +48,7 @@ class Doorway(Server):
                 ws="websockets-sansio",
                 lifespan="off",
                 log_config=None,
+                log_level="warning",
                 access_log=False,
                 proxy_headers=False,  # whoever connects is who connects; a forwarding header proves nothing
                 server_header=False,

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -100,29 +100,44 @@ async def serve(config: ServeConfig, ready: Callable[[Opening], None], *, stop: 
     """
     ending = stop if stop is not None else asyncio.Event()
     with _private_umask(), _signals(ending) if stop is None else contextlib.nullcontext():
-        async with _coordinator(config) as (doorway, services, opening, housekeeping):
-            serving = asyncio.create_task(doorway.run_doors())
-            keeping = asyncio.create_task(housekeeping.run())
-            try:
-                ready(opening)
-                log.info("the coordinator listens", extra=facts(addresses=opening.addresses, pool=opening.pool_name))
-                await _first_of(ending, serving, keeping)
-            finally:
-                keeping.cancel()
-                await asyncio.gather(keeping, return_exceptions=True)
-                doorway.close_listeners()
-                await services.desk.stop()
-                doorway.end()
-                await serving
-                await services.authority.keep_uses()
-                await housekeeping.sign_head()
-                log.info("the coordinator stopped")
+        async with coordinator(config) as made:
+            ready(made.opening)
+            await _first_of(ending, *made.running)
+
+
+class Coordinator(NamedTuple):
+    """A coordinator that runs."""
+
+    opening: Opening
+    services: Services
+    running: tuple[asyncio.Task[None], ...]
+    """Its parts; one that ends by itself is broken, and holds the error."""
 
 
 @asynccontextmanager
-async def _coordinator(
-    config: ServeConfig,
-) -> AsyncGenerator[tuple[Doorway, Services, Opening, Housekeeping]]:
+async def coordinator(config: ServeConfig) -> AsyncGenerator[Coordinator]:
+    """Run a coordinator inside a block; raises like `serve`."""
+    async with _parts(config) as (doorway, services, opening):
+        housekeeping = Housekeeping(services)
+        serving = asyncio.create_task(doorway.run_doors())
+        keeping = asyncio.create_task(housekeeping.run())
+        try:
+            log.info("the coordinator listens", extra=facts(addresses=opening.addresses, pool=opening.pool_name))
+            yield Coordinator(opening, services, (serving, keeping))
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            doorway.close_listeners()
+            await services.desk.stop()
+            doorway.end()
+            await serving
+            await services.authority.keep_uses()
+            await housekeeping.sign_head()
+            log.info("the coordinator stopped")
+
+
+@asynccontextmanager
+async def _parts(config: ServeConfig) -> AsyncGenerator[tuple[Doorway, Services, Opening]]:
     """All parts of a coordinator, started; what was opened is closed in reverse."""
     async with contextlib.AsyncExitStack() as stack:
         state = open_state(Path(config.state) if config.state else paths.state_folder("pool"))
@@ -164,10 +179,10 @@ async def _coordinator(
             auditor=Auditor(),
         )
         await desk.start()
-        stack.push_async_callback(desk.stop)
+        stack.push_async_callback(desk.stop)  # again at the end, harmlessly; alone when something here fails
         save_listening(state.path, Listening(addresses=place.addresses, pin=certificate.pin, pool_name=name))
         opening = await _opening(config, state, services)
-        yield Doorway(build_app(services), context, listeners), services, opening, Housekeeping(services)
+        yield Doorway(build_app(services), context, listeners), services, opening
 
 
 def _port(listeners: list[socket.socket]) -> int:
