@@ -51,7 +51,7 @@ $(VENV)/.ready-base: pyproject.toml Makefile
 	@touch $@
 
 $(VENV)/.ready-test: pyproject.toml Makefile
-	@$(call set_up,.[test])
+	@$(call set_up,.[test,gpu])
 	@touch $@ $(VENV)/.ready-base
 
 define set_up
