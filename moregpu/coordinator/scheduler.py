@@ -112,7 +112,7 @@ def _fresh(job: JobRow, worker: FleetWorker, device: Device, cut: Cut) -> Iterat
     share_s = _share_s(job.plan, job.plan.grains - job.cursor, worker)
     cursor, taken_s = job.cursor, 0.0
     while cursor < job.plan.grains and (taken_s == 0.0 or taken_s < share_s):
-        budget_s = task_budget_s(job, job.plan.grains - cursor, worker)
+        budget_s = min(task_budget_s(job, job.plan.grains - cursor, worker), share_s - taken_s)
         spec = cut(job.spec, job.plan, cursor, worker.profile, budget_s)
         cursor = spec.grains[1]
         seconds = worker.profile.seconds(spec.cost)

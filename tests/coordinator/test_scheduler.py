@@ -158,6 +158,18 @@ def test_a_small_job_uses_every_fitting_worker() -> None:
     assert set(workers) == {"a", "b", "c", "d"}
 
 
+def test_a_worker_with_many_slots_leaves_the_others_their_share_of_a_job_though_more_jobs_are_ready() -> None:
+    fleet = fleet_of(a=1e9, b=1e9, c=1e9, d=1e9)
+    pool = book()
+    first = pool.add_job(rows.job(grains=32, grain_flops=2e6))
+    for _ in range(50):
+        pool.add_job(rows.job(grains=4, grain_flops=2e6))
+    got = lease(pool, fleet[0], 64)
+    taken = sum(stop - start for one in got if one.job.id == first.id for start, stop in [one.task.spec.grains])
+    assert 8 <= taken <= 9
+    assert {one.job.id for one in got} > {first.id}
+
+
 def test_a_task_takes_about_a_second_where_much_is_left_and_less_towards_the_end() -> None:
     (slow, fast) = fleet_of(slow=1e9, fast=4e9)
     pool = book()
@@ -290,6 +302,17 @@ def needing(memory: int = 0, time_limit_s: float | None = None, **needs: str) ->
 def test_a_job_that_no_worker_fits_says_for_what_it_waits(job: JobRow, fleet: list[FleetWorker], words: str) -> None:
     assert waiting_reason(job, fleet) == words
     assert (words == "") == any(fits(job, worker) for worker in fleet)
+
+
+def test_a_job_whose_last_task_failed_on_every_fitting_worker_says_so() -> None:
+    (worker,) = fleet = fleet_of(a=1e9)
+    pool = book()
+    pool.add_job(rows.job(grains=1))
+    (one,) = lease(pool, worker, 1)
+    pool.complete("a", [rows.failed(one.ref)], None, 0.0)
+    job, task = pool.jobs.rows[one.job.id], pool.tasks.rows[one.task.id]
+    assert "failed a task of it once" in waiting_reason(job, fleet, waiting=[task])
+    assert waiting_reason(job, [*fleet, rows.worker("b")], waiting=[task]) == ""
 
 
 def test_a_job_that_comes_after_others_says_which() -> None:

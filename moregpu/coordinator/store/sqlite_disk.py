@@ -201,33 +201,44 @@ class SqliteDisk:
 
     def _job_statements(self, changes: Iterable[Change]) -> Iterable[Sql]:
         inserted: list[tuple[Any, ...]] = []
+        rewritten: list[tuple[Any, ...]] = []
         updated: list[tuple[Any, ...]] = []
         for change in changes:
             new: JobRow = change.new
             progress = stored.job_progress(self._sealer, new)
             if change.old is not None and stored.same_job_body(change.old, new):
                 updated.append((new.state.value, progress, new.id))
-            else:
-                body = stored.job_body(self._sealer, new)
+                continue
+            body = stored.job_body(self._sealer, new)
+            if change.old is None:
                 key = new.idempotency_key
                 inserted.append((new.id, new.submitter, key, new.kind, new.state.value, body, progress))
+            else:
+                rewritten.append((new.state.value, body, progress, new.id))
         if inserted:
-            yield "INSERT OR REPLACE INTO job VALUES (?, ?, ?, ?, ?, ?, ?)", inserted
+            yield "INSERT INTO job VALUES (?, ?, ?, ?, ?, ?, ?)", inserted
+        if rewritten:
+            yield "UPDATE job SET state = ?, body = ?, progress = ? WHERE id = ?", rewritten
         if updated:
             yield "UPDATE job SET state = ?, progress = ? WHERE id = ?", updated
 
     def _task_statements(self, changes: Iterable[Change]) -> Iterable[Sql]:
         inserted: list[tuple[Any, ...]] = []
+        rewritten: list[tuple[Any, ...]] = []
         updated: list[tuple[Any, ...]] = []
         for change in changes:
             new: TaskRow = change.new
             progress = stored.task_progress(self._sealer, new)
-            if change.old is not None and change.old.spec is new.spec:
-                updated.append((progress, new.id))
-            else:
+            if change.old is None:
                 inserted.append((new.id, new.job, new.number, stored.task_body(self._sealer, new), progress))
+            elif change.old.spec is not new.spec:
+                rewritten.append((stored.task_body(self._sealer, new), progress, new.id))
+            else:
+                updated.append((progress, new.id))
         if inserted:
-            yield "INSERT OR REPLACE INTO task VALUES (?, ?, ?, ?, ?)", inserted
+            yield "INSERT INTO task VALUES (?, ?, ?, ?, ?)", inserted
+        if rewritten:
+            yield "UPDATE task SET body = ?, progress = ? WHERE id = ?", rewritten
         if updated:
             yield "UPDATE task SET progress = ? WHERE id = ?", updated
 

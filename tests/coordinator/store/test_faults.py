@@ -388,3 +388,19 @@ def test_what_gathered_behind_a_commit_that_fails_is_undone_with_it(tmp_path: Pa
         await store.close()
 
     asyncio.run(story())
+
+
+def test_a_job_never_takes_the_place_of_another_that_left_memory(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = SqliteStore(tmp_path / "pool.db", WRAP_KEY, rows.TestClock(), keep_ended=0)
+        await store.open(0.0)
+        old = await store.add_job(rows.job(id="j-1"))
+        await store.cancel(old.id, 0.0)
+        with pytest.raises(Unavailable):
+            await store.add_job(rows.job(id="j-1", submitter="bob"))
+        row = await store.job("j-1")
+        assert row is not None
+        assert (row.state, row.submitter) == (JobState.CANCELLED, "alice")
+        await store.close()
+
+    asyncio.run(story())

@@ -34,13 +34,15 @@ WRITER = """
     async def stream(store, clock, name):
         worker = rows.worker(name)
         while True:
-            job = await store.add_job(rows.job(submitter=name, grains=4, key=str(next(rows._births))))
+            key = f"{clock.epoch}/{next(rows._births)}"
+            job = await store.add_job(rows.job(submitter=name, grains=4, key=key, at=clock.epoch))
             say("job", job.id)
             mine = lambda candidates, worker, slots, now: [
                 choice for choice in rows.one_by_one(candidates, worker, 10_000, now) if choice.job == job.id
             ]
             leases = await store.lease(worker, 64, mine, clock.now, clock.epoch)
             ended = [rows.accepted(lease, index) for index, lease in enumerate(leases)]
+            assert len(leases) == 4, leases
             for answer in await store.complete(name, ended, rows.batch(name, *leases), clock.epoch):
                 assert answer.verdict == "accepted", answer
                 say("task", answer.ref.task, answer.ledger[1], answer.ledger[2].hex())
