@@ -121,40 +121,42 @@ class BlobHTTP:
 
     def _put(self, digest: str, total: int, pieces: Callable[[int], Iterator[memoryview]]) -> None:
         offset = 0
-        broken = False
+        first = True
 
         def body(send: Send) -> None:
             for piece in pieces(offset):
                 send(piece)
 
         def attempt() -> None:
-            nonlocal offset, broken
-            if broken:
-                offset = self._offset_there(digest, total)
-            broken = True
-            while offset < total:
+            nonlocal offset, first
+            ask, first = not first, False
+            while True:
+                there = self._offset_there(digest, total) if ask else offset
+                if there is None:
+                    return
+                offset, ask = there, False
                 headers = {"Content-Length": str(total - offset), "Upload-Length": str(total)}
                 try:
                     self._calls.request("PUT", f"/v1/blobs/{digest}?offset={offset}", headers, body)
                     answer = self._calls.answer()
-                    said = answer.read(PROBLEM_BYTES)
+                    answer.read(PROBLEM_BYTES)
                     if answer.status == 201:
                         return
-                    offset = _stated_offset(said)
-                except Conflict:  # it has more or less than thought: ask
-                    there = self._offset_there(digest, total)
-                    if there == offset:
+                    raise Unavailable("The coordinator took an upload only in part")
+                except Conflict:  # more or less is there than thought
+                    if self._offset_there(digest, total) == offset:
                         raise
-                    offset = there
+                    ask = True
 
         self._calls.retrying(attempt, progress=lambda: offset)
 
-    def _offset_there(self, digest: str, total: int) -> int:
+    def _offset_there(self, digest: str, total: int) -> int | None:
+        """Sealed bytes that arrived of an own upload; None when the blob is there whole."""
         self._calls.request("HEAD", f"/v1/blobs/{digest}")
         answer = self._calls.answer(passing=(200, 404))
         answer.read()
         if answer.status == 200:
-            return total
+            return None
         stated = answer.headers.get("Upload-Offset", "0")
         return min(int(stated), total) if stated.isdecimal() else 0
 
@@ -206,7 +208,7 @@ class BlobHTTP:
                     low, high = max(start, record_start), min(stop, record_start + length)
                     target[low - start : high - start] = memoryview(scratch)[low - record_start : high - record_start]
                 index += 1
-            answer.read()  # nothing is left: this marks the answer as done, so that the connection can be used again
+            self._end(answer)
 
         self._calls.retrying(attempt, progress=lambda: index)
 
@@ -223,7 +225,7 @@ class BlobHTTP:
                 _read_exactly(answer, piece)
                 write(piece)
                 at += len(piece)
-            answer.read()
+            self._end(answer)
 
         if sealed_bytes:
             self._calls.retrying(attempt, progress=lambda: at)
@@ -250,6 +252,13 @@ class BlobHTTP:
             )
         return answer
 
+    def _end(self, answer: http.client.HTTPResponse) -> None:
+        """All that was wanted has come: keep the connection when nothing else is on it."""
+        if answer.length:
+            self._calls.drop()
+        else:
+            answer.read()  # marks the answer as done
+
 
 def _record(plain: memoryview, index: int) -> memoryview:
     return plain[index * RECORD_BYTES : (index + 1) * RECORD_BYTES]
@@ -261,10 +270,3 @@ def _read_exactly(answer: http.client.HTTPResponse, out: memoryview) -> None:
         if not read:
             raise ConnectionResetError("the connection was cut in the middle of a blob")
         out = out[read:]
-
-
-def _stated_offset(body: bytes) -> int:
-    try:
-        return int(msgspec.json.decode(body, type=dict[str, int])["offset"])
-    except (msgspec.MsgspecError, KeyError, ValueError) as error:
-        raise Unavailable("The coordinator's answer to an upload is not understood") from error

@@ -123,6 +123,17 @@ def test_an_offset_that_differs_is_asked_for(door: Any, http: BlobHTTP) -> None:
     assert door.files.path(BLOB.digest).read_bytes() == SEALED
 
 
+def test_an_upload_that_was_whole_but_not_finished_is_finished(door: Any, http: BlobHTTP) -> None:
+    """The coordinator fell after the last byte and before the blob was kept."""
+    upload = door.files.begin("me", BLOB.digest, len(SEALED))
+    upload.write(SEALED)
+    upload.pause()
+    door.cut_uploads_after = [0]
+    http.upload(SEALED, BLOB.digest)
+    assert door.files.path(BLOB.digest).read_bytes() == SEALED
+    assert door.body_bytes == 0
+
+
 def test_a_refusal_in_mid_body_is_read(door: Any, http: BlobHTTP) -> None:
     door.refusal = lambda: OutOfSpace("The coordinator's disk is full", "Delete something")
     for upload in (lambda: http.upload_stream(PLAIN), lambda: http.upload(SEALED, BLOB.digest)):
@@ -209,6 +220,11 @@ def test_a_proxy_that_removes_ranges_is_an_error_and_not_wrong_data(door: Any, h
     door.ignores_ranges = True
     with pytest.raises(Unavailable, match="parts"):
         http.download_range_into(BLOB, 2 * MiB, 2 * MiB + 1, bytearray(1))
+    assert opened(http, BLOB) == PLAIN
+    out = bytearray(5)
+    http.download_sealed(BLOB.digest, 5, lambda piece: out.__setitem__(slice(0, 5), piece))  # the rest is not read
+    assert out == SEALED[:5]
+    assert http.head(BLOB.digest) == len(SEALED)
 
 
 # ---- connections -----------------------------------------------------------------------------------------------------
