@@ -44,6 +44,7 @@ class Connection:
         try:
             await asyncio.wait({self._reader, writer}, return_when=asyncio.FIRST_COMPLETED)
             if self._ending is not None and not writer.done():
+                self._woken.set()  # it may have nothing to say, and not know yet that this was all
                 await asyncio.wait({writer}, timeout=LAST_WORDS_S)
         finally:
             self.channel.close()

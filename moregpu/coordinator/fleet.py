@@ -7,7 +7,7 @@ from statistics import median
 
 import msgspec
 
-from moregpu.coordinator.judge import Ruling
+from moregpu.coordinator.cases import Ruling
 from moregpu.coordinator.session import WorkerSession
 from moregpu.coordinator.store.protocol import FleetWorker, WorkerRow
 from moregpu.wire.messages import FromCoordinator, Hello, Limits

@@ -13,7 +13,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 
 from moregpu.blobs.format import sealed_size
-from moregpu.coordinator import session as core
+from moregpu.coordinator import decisions as core
 from moregpu.coordinator.chores import Chores
 from moregpu.coordinator.connection import Connection
 from moregpu.coordinator.enrol import Admitted, Doorman
@@ -25,6 +25,7 @@ from moregpu.coordinator.protocol import BlobRight, Clock, WorkerSocket
 from moregpu.coordinator.proving import Proving
 from moregpu.coordinator.results import Results
 from moregpu.coordinator.scheduler import slots_for
+from moregpu.coordinator.session import Phase, WorkerSession
 from moregpu.coordinator.store.protocol import Lease, Store
 from moregpu.coordinator.trials import trials_due
 from moregpu.errors import HandshakeFailed, InviteRefused, MoreGPUError, TooManyRequests, Unavailable
@@ -140,7 +141,7 @@ class Hub:
         lost = await self._store.reap(now, self._clock.wall())
         if lost:
             for member in self._fleet:
-                member.session.drop(lost)
+                member.session.lapsed(lost, now)
             self._wake()
 
     def _tick_links(self, now: float) -> None:
@@ -171,9 +172,9 @@ class Hub:
 
     # -- decisions
 
-    def session(self) -> core.WorkerSession:
+    def session(self) -> WorkerSession:
         """A session for a new connection."""
-        return core.WorkerSession(self._config, self._clock.monotonic(), slots_for)
+        return WorkerSession(self._config, self._clock.monotonic(), slots_for)
 
     def channel(self) -> Channel[FromWorker]:
         """A sealed channel for a new connection."""
@@ -274,12 +275,12 @@ class Hub:
         except HandshakeFailed as error:
             log.warning("a worker could not prove who it is", extra={"peer": link.connection.peer})
             link.connection.end(1008, error.code)
-            session.phase = core.Phase.ENDED
+            session.phase = Phase.ENDED
             return
         except MoreGPUError as error:
             self._reject(link, error)
             return
-        if session.phase is not core.Phase.ADMITTING:
+        if session.phase is not Phase.ADMITTING:
             return  # its time ran out in the meantime
         await self._welcome(link, hello, admitted)
 

@@ -11,14 +11,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from moregpu.blobs.local import BlobFiles
 from moregpu.coordinator.assigning import assignment_of
+from moregpu.coordinator.cases import Case, InputLost, Ruling, Sound, Wrong, claims, refuse_unplanned
+from moregpu.coordinator.decisions import Returned
 from moregpu.coordinator.limits import OFFLOAD_BYTES, OFFLOAD_FLOPS
 from moregpu.coordinator.opening import array_of, plain_part, shaped
 from moregpu.coordinator.protocol import Clock, Offload
-from moregpu.coordinator.session import Held, Returned
 from moregpu.coordinator.store.protocol import (
     Accepted,
     Completed,
@@ -30,76 +29,22 @@ from moregpu.coordinator.store.protocol import (
     WorkerRow,
 )
 from moregpu.errors import DigestMismatch, HandshakeFailed
-from moregpu.jobs import Blob, Evidence, Planned, TaskState, Tensor, size_bytes
+from moregpu.jobs import Blob, TaskState, Tensor, size_bytes
 from moregpu.wire.api import ResultManifest
 from moregpu.wire.identity import verify
-from moregpu.wire.messages import Assignment, LeaseRef, Result, ResultEntry, TaskError
+from moregpu.wire.messages import Assignment, LeaseRef, Result, TaskError
 from moregpu.wire.statement import (
     OutputsDigest,
-    Ran,
     batch_message,
     content_digest,
     described,
     digest,
-    read_ran_and_outputs,
     statement_of,
 )
 from moregpu.workloads import workload
 from moregpu.workloads.protocol import Rejected
 
 log = logging.getLogger(__name__)
-
-
-class Wrong(Exception):
-    """An entry that must not be accepted. `proven`: the outputs themselves are wrong."""
-
-    def __init__(self, code: str, message: str, *, proven: bool = False) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.proven = proven
-
-
-class InputLost(Exception):
-    """An input cannot be opened any more: no worker can mend that."""
-
-
-class Sound(msgspec.Struct, frozen=True, kw_only=True):
-    """What a judged entry came to when nothing was wrong with it."""
-
-    evidence: Evidence
-    ran: Ran
-    content: str  # digest over the plain outputs, as a job's result names it
-    plain: Mapping[str, Any]
-
-
-class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry with the rows that it is judged by: from the store, or a trial's own."""
-
-    entry: ResultEntry
-    index: int
-    seconds: float
-    job: JobRow
-    task: TaskRow
-    assignment: Assignment
-    held: Held | None
-
-    @property
-    def ref(self) -> LeaseRef:
-        """The lease."""
-        return LeaseRef(task=self.entry.task, attempt=self.entry.attempt, token=self.entry.token)
-
-
-class Ruling(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one entry."""
-
-    ref: LeaseRef
-    completed: Completed
-    failed: bool = False  # counts against the worker
-    amount: float = 0.0
-    speed_key: str = ""
-    seconds: float = 0.0
-    duty: float = 1.0
 
 
 class Judge:
@@ -234,16 +179,16 @@ class Judge:
         task = case.task
         if task.state is not TaskState.DONE or task.evidence is None:
             return None
-        _, ran = _claims(case.entry)
+        _, ran = claims(case.entry)
         return Sound(evidence=task.evidence, ran=ran, content="", plain={})
 
     def _examine_one(self, worker: WorkerRow, case: Case) -> Sound:
         entry, assignment = case.entry, case.assignment
-        outputs, ran = _claims(entry)
+        outputs, ran = claims(entry)
         if len(outputs) != len(assignment.outputs):
             raise Wrong("wrong-statement", "the statement does not describe the planned outputs")
         for name, planned in assignment.outputs.items():
-            _refuse_unplanned(name, planned, entry.outputs.get(name))
+            refuse_unplanned(name, planned, entry.outputs.get(name))
         if len(entry.outputs) != len(assignment.outputs):
             raise Wrong("wrong-outputs", "an output that was not planned")
         inputs = self._open_inputs(assignment)
@@ -377,26 +322,6 @@ def _is_heavy(cases: Sequence[Case]) -> bool:
         if amount > OFFLOAD_BYTES or flops > OFFLOAD_FLOPS:
             return True
     return False
-
-
-def _claims(entry: ResultEntry) -> tuple[list[Any], Ran]:
-    try:
-        return read_ran_and_outputs(entry.statement)
-    except DigestMismatch as error:
-        raise Wrong("wrong-statement", error.detail) from error
-
-
-def _refuse_unplanned(name: str, planned: Planned, given: Tensor | None) -> None:
-    if given is None:
-        raise Wrong("wrong-outputs", f"the output {name!r} is missing")
-    if given.dtype != planned.dtype or given.shape != planned.shape or given.region is not None:
-        raise Wrong(
-            "wrong-outputs",
-            f"{name!r} is {given.dtype} of shape {given.shape}; {planned.dtype} of {planned.shape} was planned",
-        )
-    length = given.data.size_bytes if isinstance(given.data, Blob) else len(given.data)
-    if length != size_bytes(planned.dtype, planned.shape):
-        raise Wrong("wrong-outputs", f"{name!r} holds {length} bytes")
 
 
 def _content(outputs: Mapping[str, Tensor], plain: Mapping[str, Any]) -> str:

@@ -64,7 +64,7 @@ class RateLimit:
 
     def blocked(self, key: str, now: float) -> bool:
         """Whether the key has used up what it may."""
-        return self._level(key, now) >= self._a_minute
+        return self._level(key, now) + 1.0 > self._a_minute
 
     def count(self, key: str, now: float) -> None:
         """Note one event of the key."""

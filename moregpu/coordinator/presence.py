@@ -65,7 +65,12 @@ class Presence:
         """A connection ended. Nothing happens when another one has taken its place."""
         if not self._fleet.remove(member):
             return
-        self._chores.spawn(self._departed(member, silence=silence, bye=bye))
+        self._chores.spawn(self._save(member))
+        if bye:
+            self._chores.spawn(self._release(member.row.id, member.session))
+        else:
+            self._parted[member.row.id] = member.session
+            self._chores.spawn(self._grace(member, silence), forever=True)
 
     async def forget(self, worker: str) -> None:
         """It was revoked: nothing of it is waited for."""
@@ -73,17 +78,14 @@ class Presence:
         await self._store.release(worker, (), self._clock.monotonic(), self._clock.wall())
         self._wake()
 
-    async def _departed(self, member: Member, *, silence: bool, bye: bool) -> None:
+    async def _grace(self, member: Member, silence: bool) -> None:
+        """Wait for the same process to come back. Closed sockets are short; after silence leases keep their time."""
         worker, session = member.row.id, member.session
-        if not bye:
-            self._parted[worker] = session
-        await self._save(member)
-        if not bye:
-            await asyncio.sleep(LEASE_S if silence else self._config.grace_s)
-            if self._parted.get(worker) is not session:
-                return  # it came back, or was revoked
-            del self._parted[worker]
-        if self._fleet.get(worker) is None and not silence:
+        await asyncio.sleep(LEASE_S if silence else self._config.grace_s)
+        if self._parted.get(worker) is not session:
+            return  # it came back, or was revoked
+        del self._parted[worker]
+        if not silence:
             await self._release(worker, session)
 
     async def _release(self, worker: str, session: WorkerSession) -> None:

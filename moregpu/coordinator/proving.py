@@ -10,11 +10,12 @@ import msgspec
 
 from moregpu.blobs.local import BlobFiles
 from moregpu.coordinator.assigning import assignment_of
+from moregpu.coordinator.cases import Case, Sound, Wrong
+from moregpu.coordinator.decisions import Returned
 from moregpu.coordinator.fleet import Fleet, Member, with_speeds
-from moregpu.coordinator.judge import Case, Judge, Sound, Wrong
+from moregpu.coordinator.judge import Judge
 from moregpu.coordinator.limits import DeskConfig
 from moregpu.coordinator.protocol import Clock
-from moregpu.coordinator.session import Returned
 from moregpu.coordinator.store.protocol import ASSIGN_LEASE_S, Store
 from moregpu.coordinator.trials import ENOUGH, LADDER, LEAST_S, TRIAL_S, Given, canary, measurement, speed_keys
 from moregpu.jobs import Blob

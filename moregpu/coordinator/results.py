@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from moregpu.coordinator.cases import Ruling
 from moregpu.coordinator.chores import Chores
+from moregpu.coordinator.decisions import Judge as JudgeThis
 from moregpu.coordinator.finish import Finisher
 from moregpu.coordinator.fleet import Fleet, Member
-from moregpu.coordinator.judge import Judge, Ruling
+from moregpu.coordinator.judge import Judge
 from moregpu.coordinator.protocol import Clock
 from moregpu.coordinator.proving import Proving
-from moregpu.coordinator.session import Judge as JudgeThis
 from moregpu.coordinator.store.protocol import Store
 from moregpu.errors import MoreGPUError
 from moregpu.wire.messages import Cancel, LeaseRef, Verdict

@@ -9,13 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
-import msgspec
-
+from moregpu.coordinator.decisions import (
+    Action,
+    Admit,
+    End,
+    HandBack,
+    Held,
+    Judge,
+    Key,
+    Leave,
+    Refill,
+    Renew,
+    Returned,
+    Send,
+    Take,
+    Tell,
+    Trial,
+    key_of,
+)
 from moregpu.coordinator.limits import MAX_JUDGING, DeskConfig
 from moregpu.coordinator.store.protocol import Lease
 from moregpu.wire.messages import (
     Bye,
-    FromCoordinator,
     FromWorker,
     Heartbeat,
     Hello,
@@ -27,14 +42,10 @@ from moregpu.wire.messages import (
     Refused,
     Reject,
     Result,
-    ResultEntry,
     Started,
     Taken,
     Welcome,
 )
-
-Key = tuple[str, int, bytes]
-"""A lease's exact name, hashable: (task, attempt, token)."""
 
 OUTSTANDING_S = 0.05
 """Work that lies ready on a worker, beside two round trips: enough that it never waits, little enough to move."""
@@ -44,93 +55,6 @@ FAST_FAILURES = 8
 
 REST_S = 1.0
 """No new leases for so long after a worker handed some back."""
-
-
-# ---- decisions -------------------------------------------------------------------------------------------------------
-
-
-class _Action(msgspec.Struct, frozen=True, kw_only=True):
-    """One decision, for the hub to carry out."""
-
-
-class Admit(_Action, frozen=True, kw_only=True):
-    """Verify this Hello; then enrol, re-attach or refuse."""
-
-    hello: Hello
-
-
-class Send(_Action, frozen=True, kw_only=True):
-    """Send a message."""
-
-    message: FromCoordinator
-
-
-class Refill(_Action, frozen=True, kw_only=True):
-    """The worker has room."""
-
-
-class Take(_Action, frozen=True, kw_only=True):
-    """The worker confirmed these leases."""
-
-    refs: tuple[LeaseRef, ...]
-
-
-class Renew(_Action, frozen=True, kw_only=True):
-    """The worker says it holds these; answer with a Pulse. `sweep`: whatever else it seems to hold goes back."""
-
-    refs: tuple[LeaseRef, ...]
-    echo: float
-    sweep: bool
-
-
-class HandBack(_Action, frozen=True, kw_only=True):
-    """The worker gives these back untouched."""
-
-    refs: tuple[LeaseRef, ...]
-    trials: tuple[LeaseRef, ...]
-    reason: str
-
-
-class Returned(_Action, frozen=True, kw_only=True):
-    """One entry of a Result, with what this session knows about its lease (None: ask the store)."""
-
-    entry: ResultEntry
-    index: int
-    held: Held | None
-    seconds: float
-
-
-class Judge(_Action, frozen=True, kw_only=True):
-    """Check what came back, commit, tell the worker."""
-
-    result: Result
-    returned: tuple[Returned, ...]
-
-
-class Tell(_Action, frozen=True, kw_only=True):
-    """A live event."""
-
-    type: str
-    task: str
-    share: float = 0.0
-    lines: tuple[str, ...] = ()
-
-
-class Leave(_Action, frozen=True, kw_only=True):
-    """The worker said Bye: its leases go back at once."""
-
-    reason: str
-
-
-class End(_Action, frozen=True, kw_only=True):
-    """Close the connection; `silence`: leases keep their full time."""
-
-    code: int
-    reason: str
-    silence: bool = False
-
-
-Action = Admit | Send | Refill | Take | Renew | HandBack | Judge | Tell | Leave | End
 
 
 # ---- state -----------------------------------------------------------------------------------------------------------
@@ -143,23 +67,6 @@ class Phase(StrEnum):
     ADMITTING = "admitting"  # its Hello is being verified
     MEMBER = "member"
     ENDED = "ended"
-
-
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that the hub itself gave: a canary (`exact` outputs, bit for bit) or a speed measurement."""
-
-    speed_key: str = ""
-    exact: dict[str, bytes] = {}
-
-
-class Held(msgspec.Struct, kw_only=True):
-    """A lease that the worker has."""
-
-    lease: Lease
-    assigned_at: float
-    expected_s: float
-    started_at: float | None = None
-    trial: Trial | None = None
 
 
 class WorkerSession:
@@ -318,6 +225,11 @@ class WorkerSession:
         """Leases that are no longer the worker's. Returns those that it had."""
         return [ref for ref in refs if self.held.pop(key_of(ref), None) is not None]
 
+    def lapsed(self, refs: Iterable[LeaseRef], now: float) -> None:
+        """Leases ran out here: somebody else is asked first, and trust starts anew."""
+        if self.drop(refs):
+            self.rest_until, self.successes = now + REST_S, 0
+
     def held_refs(self) -> list[LeaseRef]:
         """Leases that are this worker's as far as we know: in hand, or being judged."""
         return [
@@ -415,8 +327,3 @@ class WorkerSession:
     def _end(self, code: int, reason: str, *, silence: bool = False) -> list[Action]:
         self.phase = Phase.ENDED
         return [End(code=code, reason=reason, silence=silence)]
-
-
-def key_of(ref: LeaseRef) -> Key:
-    """A lease's name, hashable."""
-    return (ref.task, ref.attempt, ref.token)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
+from moregpu.coordinator.decisions import Trial
 from moregpu.coordinator.limits import DeskConfig
-from moregpu.coordinator.session import Trial
 from moregpu.coordinator.store.protocol import AttemptRow, JobRow, Lease, TaskRow, WorkerRow
 from moregpu.ids import job_id, named
 from moregpu.jobs import AttemptState, JobState, TaskState, Tensor

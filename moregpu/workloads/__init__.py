@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ KINDS: dict[str, str] = {"kernel": "moregpu.workloads.kernel"}
 """Kind → package whose module `workload` holds `WORKLOAD`."""
 
 
+@cache
 def workload(kind: str) -> Workload[Any]:
     """Load the workload of a kind; raises `InvalidJob` for a kind that does not exist."""
     if kind not in KINDS:

@@ -104,6 +104,7 @@ class Room:
             owner="",
             uses_left=uses,
             expires_at=self.clock.wall() + expires_s,
+            created_at=self.clock.wall(),
             auto_approve=auto_approve,
         )
         await self.store.add_invite(row)
@@ -171,7 +172,7 @@ class Room:
     async def until(self, condition: Callable[[], Any], within_s: float = 10.0) -> None:
         """Wait for something that other tasks of the loop bring about."""
         async with asyncio.timeout(within_s):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 — it waits for many things
                 await asyncio.sleep(0.002)
 
     async def hang_up(self, worker: HonestWorker) -> None:

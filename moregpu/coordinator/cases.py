@@ -1,0 +1,87 @@
+"""A result before its judge: the rows that it is judged by, what can be wrong with it, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from moregpu.coordinator.decisions import Held
+from moregpu.coordinator.store.protocol import Completed, JobRow, TaskRow
+from moregpu.errors import DigestMismatch
+from moregpu.jobs import Blob, Evidence, Planned, Tensor, size_bytes
+from moregpu.wire.messages import Assignment, LeaseRef, ResultEntry
+from moregpu.wire.statement import Described, Ran, read_ran_and_outputs
+
+
+class Wrong(Exception):
+    """An entry that must not be accepted. `proven`: the outputs themselves are wrong."""
+
+    def __init__(self, code: str, message: str, *, proven: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.proven = proven
+
+
+class InputLost(Exception):
+    """An input cannot be opened any more: no worker can mend that."""
+
+
+class Sound(msgspec.Struct, frozen=True, kw_only=True):
+    """What a judged entry came to when nothing was wrong with it."""
+
+    evidence: Evidence
+    ran: Ran
+    content: str  # digest over the plain outputs, as a job's result names it
+    plain: Mapping[str, Any]
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry with the rows that it is judged by: from the store, or a trial's own."""
+
+    entry: ResultEntry
+    index: int
+    seconds: float
+    job: JobRow
+    task: TaskRow
+    assignment: Assignment
+    held: Held | None
+
+    @property
+    def ref(self) -> LeaseRef:
+        """The lease."""
+        return LeaseRef(task=self.entry.task, attempt=self.entry.attempt, token=self.entry.token)
+
+
+class Ruling(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one entry."""
+
+    ref: LeaseRef
+    completed: Completed
+    failed: bool = False  # counts against the worker
+    amount: float = 0.0
+    speed_key: str = ""
+    seconds: float = 0.0
+    duty: float = 1.0
+
+
+def claims(entry: ResultEntry) -> tuple[list[Described], Ran]:
+    try:
+        return read_ran_and_outputs(entry.statement)
+    except DigestMismatch as error:
+        raise Wrong("wrong-statement", error.detail) from error
+
+
+def refuse_unplanned(name: str, planned: Planned, given: Tensor | None) -> None:
+    if given is None:
+        raise Wrong("wrong-outputs", f"the output {name!r} is missing")
+    if given.dtype != planned.dtype or given.shape != planned.shape or given.region is not None:
+        raise Wrong(
+            "wrong-outputs",
+            f"{name!r} is {given.dtype} of shape {given.shape}; {planned.dtype} of {planned.shape} was planned",
+        )
+    length = given.data.size_bytes if isinstance(given.data, Blob) else len(given.data)
+    if length != size_bytes(planned.dtype, planned.shape):
+        raise Wrong("wrong-outputs", f"{name!r} holds {length} bytes")

@@ -1,0 +1,187 @@
+"""A new worker is tried before it works, by a canary and by our own clock; its claims count for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from moregpu.blobs.format import sealed_size
+from moregpu.coordinator.limits import MAX_MEMORY_CLAIM
+from moregpu.jobs import JobState
+from moregpu.wire.messages import Assignment, Refused
+from tests.coordinator.room.pool import ADMIN, ANN, BOB, Room, product, room
+from tests.rogue.workers import CPU, HonestWorker, ReturnsScaled, ref_of
+
+
+async def measured(here: Room, worker: HonestWorker) -> None:
+    await here.until(lambda: not here.desk._fleet.get(worker.id).session.on_trial)  # type: ignore[union-attr]
+
+
+def test_a_new_worker_is_measured_and_then_works(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, measure=True, measure_s=0.02) as here:
+            worker = await here.worker()
+            await measured(here, worker)
+            view = await here.desk.find_worker(worker.id)
+            assert {"matmul.float32", "vector_add.float32", "softmax.float32", "gelu.float32"} <= set(view.speeds)
+            assert all(speed > 1e6 for speed in view.speeds.values()) and 0 <= view.score <= 100
+            assert list(here.blobs.digests()) == [], "a trial's outputs are not kept"
+            assert await here.store.jobs() == [] and (await here.store.ledger()) == []
+            assert (await here.submit(await here.spec("matmul", *product(4, 4, 4)))).state is JobState.DONE
+
+    asyncio.run(run())
+
+
+def test_a_known_worker_is_not_measured_again_unless_its_driver_changed(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, measure=True, measure_s=0.02, grace_s=0.01) as here:
+            worker = await here.worker()
+            await measured(here, worker)
+            seen = len(worker.assigned)
+            for driver, again in (("1", False), ("2", True)):
+                await here.hang_up(worker)
+                worker.welcome, worker.devices = None, [msgspec.structs.replace(CPU, driver=driver)]
+                here.connect(worker)
+                await worker.welcomed()
+                await measured(here, worker)
+                assert (len(worker.assigned) > seen) is again
+                seen = len(worker.assigned)
+
+    asyncio.run(run())
+
+
+def test_a_machine_that_fails_the_canary_gets_no_work(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, measure=True) as here:
+            broken = await here.worker(ReturnsScaled)
+            await measured(here, broken)
+            assert (await here.desk.find_worker(broken.id)).state == "paused"
+            seen = len(broken.assigned)
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)), wait_s=0.1)
+            assert row.state is JobState.QUEUED and len(broken.assigned) == seen
+            await here.worker(name="sound")
+            assert (await here.ended(row)).state is JobState.DONE
+
+    asyncio.run(run())
+
+
+def test_a_canary_is_compared_bit_for_bit(tmp_path: Path) -> None:
+    class OneBitOff(HonestWorker):
+        def outputs(self, assignment: Assignment, arrays: Mapping[str, Any]) -> dict[str, Any]:
+            honest = super().outputs(assignment, arrays)
+            flat = honest["out"].reshape(-1).view("uint32")
+            flat[0] ^= 1  # the last bit of one element: within every bound
+            return honest
+
+    async def run() -> None:
+        async with room(tmp_path, measure=True) as here:
+            worker = await here.worker(OneBitOff)
+            await measured(here, worker)
+            events = [event.type for event in await here.store.events_since(0) or []]
+            assert "worker.canary_failed" in events
+            assert (await here.desk.find_worker(worker.id)).state == "paused"
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_hands_its_trial_back_works_at_nominal_speed(tmp_path: Path) -> None:
+    class Busy(HonestWorker):
+        async def work(self, assignments: list[Assignment]) -> None:
+            if len(self.assigned) == 1:
+                await self.send(Refused(leases=[ref_of(assignments[0])], reason="in use"))
+            else:
+                await super().work(assignments)
+
+    async def run() -> None:
+        async with room(tmp_path, measure=True) as here:
+            worker = await here.worker(Busy)
+            await measured(here, worker)
+            assert not (await here.desk.find_worker(worker.id)).speeds
+            assert (await here.submit(await here.spec("matmul", *product(4, 4, 4)))).state is JobState.DONE
+
+    asyncio.run(run())
+
+
+def test_absurd_claims_are_capped_and_speed_is_never_claimed(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = HonestWorker(here.keys, here.blobs, "boaster", invite=await here.invite())
+            worker.devices = [msgspec.structs.replace(CPU, memory_bytes=1 << 62, cores=10**9)]
+            here.connect(worker)
+            await worker.welcomed()
+            view = await here.desk.find_worker("boaster")
+            assert view.devices[0].memory_bytes == MAX_MEMORY_CLAIM and view.devices[0].cores <= 4096
+            assert view.speeds == {}
+
+    asyncio.run(run())
+
+
+# ---- what a blob token may do --------------------------------------------------------------------------------------
+
+
+def test_a_blob_token_reads_what_its_leases_name_and_writes_what_they_plan_while_it_lives(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker()
+            worker.computes = False
+            token = (await worker.welcomed()).blob_token
+            a, b = product(100, 100, 100)
+            spec = await here.spec("matmul", a, b)
+            digest = spec.inputs["a"].data.digest  # type: ignore[union-attr]
+            assert await here.desk.blob_right(token, digest) is not None
+            right = (await here.desk.blob_right(token, digest))[1]  # type: ignore[index]
+            assert not right.read and right.write_bytes == 0, "it holds no lease"
+            row = await here.submit(spec, wait_s=0.0)
+            await worker.until(lambda: bool(worker.assigned))
+            who, right = await here.desk.blob_right(token, digest)  # type: ignore[misc]
+            planned = worker.assigned[0].outputs["out"].shape
+            assert who == worker.id and right.read
+            assert right.write_bytes == sealed_size(4 * planned[0] * planned[1])
+            assert not (await here.desk.blob_right(token, "0" * 64))[1].read  # type: ignore[index]
+            assert await here.desk.blob_right("mgw_other", digest) is None
+            await here.desk.cancel(ANN, row.id)
+            await worker.until(lambda: bool(worker.cancelled))
+            assert not (await here.desk.blob_right(token, digest))[1].read  # type: ignore[index]
+            await here.hang_up(worker)
+            await here.until(lambda: here.desk._fleet.get(worker.id) is None)
+            assert await here.desk.blob_right(token, digest) is None
+
+    asyncio.run(run())
+
+
+# ---- events --------------------------------------------------------------------------------------------------------
+
+
+def test_events_come_as_a_snapshot_then_deltas_and_only_those_that_one_may_see(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            seen: dict[str, list[Any]] = {"ann": [], "bob": [], "admin": []}
+
+            async def watch(who: Any, name: str) -> None:
+                async for event in here.desk.events.subscribe(who, None):
+                    seen[name].append(event)
+
+            watchers = [
+                asyncio.create_task(watch(who, name)) for who, name in ((ANN, "ann"), (BOB, "bob"), (ADMIN, "admin"))
+            ]
+            await here.until(lambda: all(events and events[0].type == "snapshot" for events in seen.values()))
+            await here.worker()
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)))
+            for name in ("ann", "admin"):
+                await here.until(lambda name=name: "job.done" in [e.type for e in seen[name] if e.id == row.id])
+                sequences = [event.seq for event in seen[name] if event.seq is not None]
+                assert sequences == sorted(sequences)
+            await here.until(lambda: any(event.type == "pool.stats" for event in seen["bob"]))
+            assert not any(event.id == row.id for event in seen["bob"])
+            after = next(event.seq for event in seen["ann"] if event.type == "job.queued")
+            resumed = here.desk.events.subscribe(ANN, after)
+            first = await anext(resumed)  # type: ignore[arg-type]
+            assert first.seq is not None and after is not None and first.seq > after
+            await here.desk.stop()
+            await asyncio.gather(*watchers)
+
+    asyncio.run(run())

@@ -1,0 +1,465 @@
+"""Workers come in, leave, come back, come twice, and are thrown out. The numbers are rows of the fault list."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from moregpu.coordinator.limits import MAX_LINKS_UNCONFIRMED
+from moregpu.errors import Forbidden, HandshakeFailed, NotFound
+from moregpu.jobs import JobState
+from moregpu.wire.api import WorkerChange
+from moregpu.wire.identity import PoolKeys, WorkerKeys
+from moregpu.wire.messages import Hello
+from moregpu.wire.session import Channel
+from tests.coordinator.room.pool import ADMIN, ANN, Room, Socket, product, room
+from tests.rogue.workers import HonestWorker, ref_of
+
+
+async def stranger(here: Room, name: str = "stranger", invite: tuple[str, bytes] | None = None) -> HonestWorker:
+    worker = HonestWorker(here.keys, here.blobs, name, invite=invite)
+    here.connect(worker)
+    await worker.until(lambda: worker.welcome is not None or worker.rejected is not None)
+    return worker
+
+
+# ---- row 1: invites --------------------------------------------------------------------------------------------------
+
+
+def test_no_wrong_expired_and_used_invites_get_one_neutral_answer(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            good = await here.invite()
+            assert (await stranger(here, "first", good)).welcome is not None
+            answers = [
+                (await stranger(here, "wrong", (good[0], os.urandom(16)))).rejected,
+                (await stranger(here, "used", good)).rejected,
+                (await stranger(here, "unknown", ("i-" + "0" * 26, os.urandom(16)))).rejected,
+                (await stranger(here, "expired", await here.invite(expires_s=-1.0))).rejected,
+            ]
+            assert all(answer is not None for answer in answers)
+            assert len({(answer.code, answer.detail, answer.hint) for answer in answers if answer}) == 1
+            without = (await stranger(here, "none")).rejected
+            assert without is not None and without.code == "invite-refused"
+            assert len(await here.store.workers()) == 1
+
+    asyncio.run(run())
+
+
+def test_of_two_workers_that_race_for_one_use_one_wins(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            invite = await here.invite()
+            workers = await asyncio.gather(stranger(here, "left", invite), stranger(here, "right", invite))
+            assert sorted(worker.welcome is not None for worker in workers) == [False, True]
+
+    asyncio.run(run())
+
+
+def test_wrong_invites_are_rate_limited_per_invite_and_told_to_come_back(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, wrong_invites_a_minute=3) as here:
+            invite_id, secret = await here.invite()
+            for number in range(3):
+                guess = await stranger(here, f"guess {number}", (invite_id, os.urandom(16)))
+                assert guess.rejected is not None and guess.rejected.code == "invite-refused"
+            late = await stranger(here, "late", (invite_id, secret))
+            assert late.rejected is not None and late.rejected.code == "too-many-requests" and late.rejected.again
+            here.clock.ahead_s += 60.0
+            assert (await stranger(here, "later", (invite_id, secret))).welcome is not None
+
+    asyncio.run(run())
+
+
+def test_no_log_names_an_invites_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> bytes:
+        async with room(tmp_path) as here:
+            secret = os.urandom(16)
+            await stranger(here, "guess", ((await here.invite())[0], secret))
+            return secret
+
+    with caplog.at_level("DEBUG"):
+        secret = asyncio.run(run())
+    text = "\n".join(f"{record.getMessage()} {record.__dict__}" for record in caplog.records)
+    assert "invite refused" in text
+    assert secret.hex() not in text and repr(secret) not in text
+
+
+# ---- row 40 and 39: a cut link, a replayed or forged message ------------------------------------------------------
+
+
+def test_a_worker_whose_link_was_cut_after_its_invite_was_used_comes_in_with_the_same_key(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker()
+            await here.hang_up(worker)
+            worker.welcome = None
+            here.connect(worker)
+            await worker.welcomed()
+            assert len(await here.store.workers()) == 1
+
+    asyncio.run(run())
+
+
+def test_a_replayed_first_message_leaves_the_live_session_untouched(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker()
+            channel = Channel.initiator(worker.keys.ws, here.keys.cs_pub, here.keys.pool_id)
+            first = channel.start()
+            for _ in range(2):  # the same bytes twice, as from a recording
+                near, far = Socket.pair()
+                served = asyncio.create_task(here.desk.serve_worker(far))
+                await near.send(first)
+                assert await near.receive() is not None
+                await near.send(os.urandom(64))  # whoever replays cannot make the next record
+                await served
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)))
+            assert row.state is JobState.DONE and worker.rejected is None
+
+    asyncio.run(run())
+
+
+def test_a_hello_signed_by_another_key_changes_nothing(tmp_path: Path) -> None:
+    class Thief(HonestWorker):
+        """Has the pool's public key and knows a worker's public keys, but not its secret ones."""
+
+        victim: HonestWorker
+
+        def hello(self, h: bytes) -> Hello:
+            return msgspec.structs.replace(super().hello(h), wi_pub=self.victim.keys.wi_pub)
+
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            victim = await here.worker(name="victim")
+            thief = Thief(here.keys, here.blobs, "thief")
+            thief.victim = victim
+            near = here.connect(thief)
+            await here.until(lambda: near.closed is not None)
+            assert thief.welcome is None and thief.rejected is None, "not a word"
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)))
+            assert row.state is JobState.DONE and victim.rejected is None
+
+    asyncio.run(run())
+
+
+def test_a_worker_of_another_pool_gets_no_further_than_the_handshake(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            lost = HonestWorker(PoolKeys.generate(), here.blobs, "lost")
+            near, far = Socket.pair()
+            served = asyncio.create_task(here.desk.serve_worker(far))
+            with pytest.raises((HandshakeFailed, ConnectionError, TypeError)):
+                await lost.run(near)
+                raise ConnectionError("closed without an answer")
+            await served
+
+    asyncio.run(run())
+
+
+# ---- row 5: revoked --------------------------------------------------------------------------------------------------
+
+
+def test_a_revoked_worker_is_refused_its_late_result_too_and_its_task_runs_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            bad = await here.worker(name="bad")
+            bad.computes = False
+            a, b = product(4, 4, 4)
+            row = await here.submit(await here.spec("matmul", a, b), wait_s=0.0)
+            await bad.until(lambda: bool(bad.assigned))
+            with pytest.raises(Forbidden):
+                await here.desk.revoke_worker(ANN, bad.id)
+            await here.desk.revoke_worker(ADMIN, bad.id)
+            await bad.work(bad.assigned)
+            await bad.until(lambda: bad.rejected is not None)
+            good = await here.worker(name="good")
+            row = await here.ended(row)
+            view = await here.desk.view(ANN, row, detail=True)
+            assert view.workers == [good.id] and view.checked
+            again = await stranger_with(here, bad)
+            assert again.rejected is not None and not again.rejected.again and again.welcome is None
+            assert (await here.desk.find_worker(bad.id)).state == "revoked"
+
+    asyncio.run(run())
+
+
+async def stranger_with(here: Room, worker: HonestWorker) -> HonestWorker:
+    """The same keys from a new process."""
+    again = HonestWorker(here.keys, here.blobs, worker.name + " again", keys=worker.keys)
+    here.connect(again)
+    await again.until(lambda: again.welcome is not None or again.rejected is not None)
+    return again
+
+
+# ---- row 6, 14: one key twice ------------------------------------------------------------------------------------
+
+
+def test_of_two_processes_with_one_key_the_newest_wins_and_the_other_does_not_come_back(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            older = await here.worker(name="older")
+            older.computes = False
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)), wait_s=0.0)
+            await older.until(lambda: bool(older.assigned))
+            newer = await stranger_with(here, older)
+            assert newer.welcome is not None
+            await older.until(lambda: older.rejected is not None)
+            assert older.rejected is not None and older.rejected.code == "replaced" and not older.rejected.again
+            assert (await here.ended(row)).state is JobState.DONE
+            assert [entry.job for entry in newer.assigned] == [row.id]
+
+    asyncio.run(run())
+
+
+def test_a_key_that_changes_hands_again_and_again_is_warned_about_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker()
+            for _ in range(3):
+                worker = await stranger_with(here, worker)
+            await here.store.settle()
+            events = await here.store.events_since(0) or []
+            assert [event.id for event in events if event.type == "worker.flapping"] == [worker.id]
+
+    asyncio.run(run())
+
+
+# ---- rows 13, 18, 20, 41: leases and lost links -----------------------------------------------------------------
+
+
+def test_the_same_process_coming_back_goes_on_with_its_leases(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, grace_s=5.0) as here:
+            worker = await here.worker()
+            worker.computes = False
+            other = await here.worker(name="other")
+            other.computes = False
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)), wait_s=0.0)
+            await here.until(lambda: worker.assigned or other.assigned)
+            holder = worker if worker.assigned else other
+            await here.hang_up(holder)
+            holder.welcome = None
+            here.connect(holder)
+            await holder.welcomed()
+            await holder.heartbeat([ref_of(entry) for entry in holder.assigned])
+            await holder.work(holder.assigned)
+            row = await here.ended(row)
+            tasks = await here.store.tasks(row.id)
+            assert [len(task.attempts) for task in tasks] == [1], "it ran once"
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_died_loses_its_leases_after_the_grace(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, grace_s=0.05) as here:
+            dead = await here.worker(name="dead")
+            dead.computes = False
+            a, b = product(4, 4, 4)
+            row = await here.submit(await here.spec("matmul", a, b), wait_s=0.0)
+            await dead.until(lambda: bool(dead.assigned))
+            await here.hang_up(dead)
+            alive = await here.worker(name="alive")
+            row = await here.ended(row)
+            np.testing.assert_allclose(here.output(row), a @ b, rtol=1e-5, atol=1e-5)
+            assert (await here.desk.view(ANN, row, detail=True)).workers == [alive.id]
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_says_bye_gives_its_leases_back_at_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, grace_s=1000.0) as here:
+            leaver = await here.worker(name="leaver")
+            leaver.computes = False
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)), wait_s=0.0)
+            await leaver.until(lambda: bool(leaver.assigned))
+            await here.worker(name="stayer")
+            await leaver.bye()
+            assert (await here.ended(row)).state is JobState.DONE
+
+    asyncio.run(run())
+
+
+def test_a_silent_worker_loses_its_lease_when_it_runs_out_and_its_late_result_is_fenced(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, lag_s=1e9) as here:
+            silent = await here.worker(name="silent")
+            silent.computes = False
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)), wait_s=0.0)
+            await silent.until(lambda: bool(silent.assigned))
+            await here.worker(name="quick")
+            here.clock.ahead_s += 11.0  # it never confirmed: the assign lease is 10 s
+            row = await here.ended(row)
+            await silent.work(silent.assigned)
+            await silent.until(lambda: bool(silent.verdicts))
+            assert silent.verdicts[0].verdict == "fenced"
+            await silent.heartbeat([ref_of(entry) for entry in silent.assigned])
+            await silent.until(lambda: any(pulse.lost for pulse in silent.pulses))
+
+    asyncio.run(run())
+
+
+def test_heartbeats_keep_a_long_task_past_every_timeout(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, lag_s=1e9, silence_s=1e9) as here:
+            slow = await here.worker(name="slow")
+            slow.computes = False
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)), wait_s=0.0)
+            await slow.until(lambda: bool(slow.assigned))
+            await here.worker(name="idle")
+            for _ in range(5):
+                await slow.heartbeat([ref_of(entry) for entry in slow.assigned])
+                pulses = len(slow.pulses)
+                await slow.until(lambda pulses=pulses: len(slow.pulses) > pulses - 1 and bool(slow.pulses))
+                here.clock.ahead_s += 50.0
+            await slow.work(slow.assigned)
+            row = await here.ended(row)
+            assert [len(task.attempts) for task in await here.store.tasks(row.id)] == [1]
+
+    asyncio.run(run())
+
+
+def test_leases_are_extended_when_the_loop_lagged(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, lag_s=5.0, silence_s=1e9) as here:
+            worker = await here.worker()
+            worker.computes = False
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)), wait_s=0.0)
+            await worker.until(lambda: bool(worker.assigned))
+            here.clock.ahead_s += 30.0  # as if nothing had run for 30 s: more than the assign lease
+            await asyncio.sleep(0.2)
+            await worker.work(worker.assigned)
+            row = await here.ended(row)
+            assert [len(task.attempts) for task in await here.store.tasks(row.id)] == [1]
+
+    asyncio.run(run())
+
+
+def test_a_kept_result_is_accepted_by_a_restarted_coordinator(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker()
+            worker.computes = False
+            a, b = product(4, 4, 4)
+            row = await here.submit(await here.spec("matmul", a, b), wait_s=0.0)
+            await worker.until(lambda: bool(worker.assigned))
+            await here.store.settle()
+            disk, keys = here.store.crash(), here.keys
+        async with room(tmp_path, disk, keys) as again:
+            again.connect(worker)
+            worker.welcome = None
+            await worker.welcomed()
+            entry = worker.compute(worker.assigned[0])
+            await worker.heartbeat([ref_of(entry)])
+            await worker.report([entry])
+            row = await again.ended(row)
+            np.testing.assert_allclose(again.output(row), a @ b, rtol=1e-5, atol=1e-5)
+            assert [len(task.attempts) for task in await again.store.tasks(row.id)] == [1]
+
+    asyncio.run(run())
+
+
+def test_a_resent_result_is_acknowledged_again_with_the_same_receipt(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker()
+            await here.submit(await here.spec("matmul", *product(4, 4, 4)))
+            await worker.until(lambda: bool(worker.verdicts))
+            await worker.report([worker.compute(worker.assigned[0])])
+            await worker.until(lambda: len(worker.verdicts) == 2)
+            first, second = worker.verdicts
+            assert first.verdict == second.verdict == "accepted" and first.ledger == second.ledger
+
+    asyncio.run(run())
+
+
+# ---- approval, pause, drain --------------------------------------------------------------------------------------
+
+
+def test_a_pending_worker_works_only_once_it_is_approved(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await stranger(here, "pending", await here.invite(uses=2, auto_approve=False))
+            assert worker.welcome is not None and worker.welcome.pending
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)), wait_s=0.1)
+            assert row.state is JobState.QUEUED and (await here.desk.find_worker("pending")).state == "pending"
+            await here.desk.change_worker(ADMIN, "pending", WorkerChange(action="approve"))
+            assert (await here.ended(row)).state is JobState.DONE
+
+    asyncio.run(run())
+
+
+def test_a_paused_worker_gets_nothing_until_it_is_resumed(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker(name="box")
+            with pytest.raises(Forbidden):
+                await here.desk.change_worker(ANN, worker.id, WorkerChange(action="pause"))
+            await here.desk.change_worker(ADMIN, worker.id, WorkerChange(action="pause"))
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)), wait_s=0.1)
+            assert row.state is JobState.QUEUED
+            await here.desk.change_worker(ADMIN, "box", WorkerChange(action="resume", name="chest"))
+            assert (await here.ended(row)).state is JobState.DONE
+            assert (await here.desk.find_worker("chest")).id == worker.id
+            with pytest.raises(NotFound):
+                await here.desk.find_worker("box")
+
+    asyncio.run(run())
+
+
+def test_an_owner_who_uses_the_machine_is_left_alone(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker()
+            await worker.heartbeat([], duty=0.0)
+            await worker.until(lambda: len(worker.pulses) == 2)
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)), wait_s=0.1)
+            assert row.state is JobState.QUEUED and not worker.assigned
+            await worker.heartbeat([], duty=0.5)
+            assert (await here.ended(row)).state is JobState.DONE
+
+    asyncio.run(run())
+
+
+# ---- strangers who only hold connections open (row 7) --------------------------------------------------------------
+
+
+def test_connections_that_never_prove_who_they_are_are_bounded_and_closed(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, handshake_s=0.2) as here:
+            ends: list[Socket] = []
+            for _ in range(MAX_LINKS_UNCONFIRMED + 1):
+                near, far = Socket.pair()
+                ends.append(near)
+                here.tasks.append(asyncio.create_task(here.desk.serve_worker(far)))
+            await here.until(lambda: ends[-1].closed is not None)
+            assert ends[-1].closed is not None and ends[-1].closed[0] == 1013
+            await here.until(lambda: all(end.closed is not None for end in ends))
+            assert (await here.worker()).welcome is not None
+
+    asyncio.run(run())
+
+
+def test_a_message_before_the_hello_ends_the_connection(tmp_path: Path) -> None:
+    class Hasty(HonestWorker):
+        async def run(self, socket: Socket) -> None:  # type: ignore[override]
+            self._socket, self._channel = socket, Channel.initiator(self.keys.ws, self.pool.cs_pub, self.pool.pool_id)
+            await socket.send(self._channel.start())
+            reply = await socket.receive()
+            assert reply is not None
+            self._channel.receive(reply)
+            await self.heartbeat([])
+
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            near = here.connect(Hasty(here.keys, here.blobs, "hasty", keys=WorkerKeys.generate()))
+            await here.until(lambda: near.closed is not None)
+
+    asyncio.run(run())
