@@ -32,6 +32,10 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         float, Meta(title="Patience", description="Seconds to look for a pool that was never reached before", ge=0)
     ] = 30.0
 
+    json_lines: Annotated[
+        bool, Meta(title="JSON", description="Print what changes as one JSON object a line, for programs")
+    ] = False
+
     @classmethod
     def checked(cls, **fields: Any) -> WorkerConfig:
         """From what a person typed; raises `InvalidRequest` for a value out of its range."""

@@ -34,7 +34,7 @@ def main() -> None:
         home = WorkerHome.existing(folder)
         logs.set_up(path=folder / "logs" / "worker.log")
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(run_agent(Agent(home, config, say_status)))
+            runner.run(run_agent(Agent(home, config, say_json if config.json_lines else say_status)))
     except MoreGPUError as error:
         say(f"moregpu: {clean(str(error), 1000)}", error=True)
         _end(FINAL + error.exit_code)
@@ -58,6 +58,14 @@ def say_status(status: Status) -> None:
     if status.line != _said:
         _said = status.line
         say(status.line)
+
+
+def say_json(status: Status) -> None:
+    """Print a status whose line says something new as one JSON object."""
+    global _said
+    if status.line != _said:
+        _said = status.line
+        say(msgspec.json.encode(status).decode())
 
 
 def say(line: str, *, error: bool = False) -> None:

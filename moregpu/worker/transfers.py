@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from moregpu.blobs.cache import SealedCache
-from moregpu.blobs.format import open_range, sealed_size
-from moregpu.blobs.regions import read_part
+from moregpu.blobs.format import RECORD_BYTES, open_range, sealed_size
+from moregpu.blobs.regions import read_part, spans
 from moregpu.blobs.transfer import BlobHTTP
 from moregpu.errors import Forbidden, MoreGPUError, NotFound, OutOfSpace, Unauthorized, Unavailable, Unreachable
 from moregpu.jobs import Blob, Tensor
@@ -154,7 +154,7 @@ class Transfers:
             read_part(tensor, _never, out)
             return
         blob = tensor.data
-        if self._keep(door, blob, tensor.part_bytes):
+        if self._keep(door, blob, _covering_bytes(tensor)):
             reader = self.cache.reader(blob.digest)
             if reader is not None:
                 with reader:
@@ -164,11 +164,12 @@ class Transfers:
                 return
         read_part(tensor, door.reader(blob), out)
 
-    def _keep(self, door: BlobHTTP, blob: Blob, wanted_bytes: int) -> bool:
+    def _keep(self, door: BlobHTTP, blob: Blob, covering_bytes: int) -> bool:
         """Whether the blob is in the cache, or comes there now.
 
-        A task that needs a part fetches that part, until the parts together would have been the whole: from then on
-        the whole is kept. So nothing is fetched more than twice, and neighbouring tasks of a product share an input.
+        A task that needs a part fetches what covers that part, until the parts together would be more than the whole:
+        from then on the whole is kept. So nothing is fetched more than twice, neighbouring tasks of a product share an
+        input, and what is needed once is not written to disk.
         """
         with self._guard:
             lock = self._locks.setdefault(blob.digest, threading.Lock())
@@ -177,9 +178,9 @@ class Transfers:
             if reader is not None:
                 reader.close()
                 return True
-            fetched = self._fetched_bytes.get(blob.digest, 0) + wanted_bytes
+            fetched = self._fetched_bytes.get(blob.digest, 0) + covering_bytes
             size = sealed_size(blob.size_bytes)
-            if wanted_bytes < blob.size_bytes <= fetched and self.cache.fits(size):
+            if fetched > blob.size_bytes and self.cache.fits(size):
                 return self._fetch_whole(door, blob, size)
             with self._guard:
                 if len(self._fetched_bytes) > 10_000:
@@ -205,6 +206,15 @@ class Transfers:
             writer.abort()
             raise
         return True
+
+
+def _covering_bytes(tensor: Tensor) -> int:
+    """Bytes that `read_part` reads for a tensor: its pieces, and the gaps between neighbours below a record."""
+    covering, end = 0, -RECORD_BYTES
+    for start, stop in spans(tensor.shape, tensor.dtype, tensor.region):
+        covering += stop - (end if start - end < RECORD_BYTES else start)
+        end = stop
+    return covering
 
 
 def _never(_start: int, _stop: int, _out: memoryview) -> None:
