@@ -220,7 +220,6 @@ def test_a_proxy_that_removes_ranges_is_an_error_and_not_wrong_data(door: Any, h
     door.ignores_ranges = True
     with pytest.raises(Unavailable, match="parts"):
         http.download_range_into(BLOB, 2 * MiB, 2 * MiB + 1, bytearray(1))
-    assert opened(http, BLOB) == PLAIN
     out = bytearray(5)
     http.download_sealed(BLOB.digest, 5, lambda piece: out.__setitem__(slice(0, 5), piece))  # the rest is not read
     assert out == SEALED[:5]
