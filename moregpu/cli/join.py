@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from moregpu.cli.show import JsonOption
 from moregpu.errors import InviteRefused
 from moregpu.wire.invite import Invite, parse_invite
 from moregpu.worker.config import WorkerConfig
@@ -24,6 +25,7 @@ def join(
     schedule: Annotated[str, typer.Option(help="always, 22:00-07:00, or mon-fri 19:00-07:00; sat,sun")] = "always",
     state: Annotated[Path | None, typer.Option(help="State folder, one for each worker on this machine.")] = None,
     invite_file: Annotated[Path | None, typer.Option(help="File (0600) that holds the invite.")] = None,
+    as_json: JsonOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Join without asking once more.")] = False,
 ) -> None:
     """Make this machine a worker of a pool, and work until Ctrl-C.
@@ -33,7 +35,12 @@ def join(
     """
     refuse_argument(given)
     config = WorkerConfig.checked(
-        state=str(state) if state else "", name=name, cores=cores, ceiling=ceiling, schedule=schedule
+        state=str(state) if state else "",
+        name=name,
+        cores=cores,
+        ceiling=ceiling,
+        schedule=schedule,
+        json_lines=as_json,
     )
     invite: Invite | None = None
     if invite_file is not None or not has_joined(worker_folder(config.state)):
@@ -41,7 +48,7 @@ def join(
         if invite is None and sys.stdin.isatty():
             invite = parse_invite(typer.prompt("Invite (one line, from `moregpu invite`)", hide_input=True))
         if invite is not None:
-            typer.echo(introduction(invite), nl=False)
+            typer.echo(introduction(invite), nl=False, err=as_json)
             if sys.stdin.isatty() and not yes and not typer.confirm("Join this pool?", default=True):
                 raise InviteRefused("this machine did not join", "run `moregpu join` again when you want to")
     raise typer.Exit(run_worker(config, invite))

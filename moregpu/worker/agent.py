@@ -13,10 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from random import Random, SystemRandom
-
-import msgspec
 
 from moregpu.blobs.cache import SealedCache
 from moregpu.errors import (
@@ -31,11 +28,12 @@ from moregpu.errors import (
 )
 from moregpu.jobs import Blob
 from moregpu.wire.identity import WorkerKeys
-from moregpu.wire.messages import Limits, ResultEntry
+from moregpu.wire.messages import Limits, ResultEntry, Welcome
 from moregpu.worker.compute import Compute
 from moregpu.worker.config import WorkerConfig
 from moregpu.worker.devices import cpu_device, lent_cores, machine_name, system_text, version
 from moregpu.worker.home import WorkerHome
+from moregpu.worker.limits import Decide, WorkerLimits
 from moregpu.worker.link import Link
 from moregpu.worker.load import LoadProbe
 from moregpu.worker.results import SETTLE_S, KeptResults
@@ -52,7 +50,7 @@ from moregpu.worker.session import (
     WorkerSession,
 )
 from moregpu.worker.status import State, Status
-from moregpu.worker.throttle.duty import Decision, fixed_duty
+from moregpu.worker.throttle.duty import fixed_duty
 from moregpu.worker.throttle.schedule import parse_schedule
 from moregpu.worker.transfers import Transfers
 from moregpu.worker.work import Work
@@ -95,7 +93,7 @@ class Agent:
         config: WorkerConfig,
         observe: Callable[[Status], None] | None = None,
         *,
-        decide: Callable[[Limits, Limits, datetime], Decision] = fixed_duty,
+        decide: Decide = fixed_duty,
         random: Random | None = None,
     ):
         """`observe` is called, on the agent's thread, whenever the status changes. `decide` is the throttle.
@@ -108,11 +106,8 @@ class Agent:
         self._home = home
         self._config = config
         self._observe = observe
-        self._decide = decide
         self._random = random or SystemRandom()
-        self._owner = Limits(ceiling=config.ceiling, schedule=config.schedule)
-        self._admin = Limits(ceiling=1.0)
-        self._decision = Decision(value=config.ceiling, reason="")
+        self._limits = WorkerLimits(Limits(ceiling=config.ceiling, schedule=config.schedule), self._decide_now, decide)
         self._approved = True
         self._state: State = "starting"
         self._trouble = ""
@@ -120,6 +115,7 @@ class Agent:
         self._address = ""
         self._shown = Status()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._connecting: asyncio.Task[None] | None = None
         self._leaving = False
         self._never_reached_until: float | None = None
 
@@ -127,16 +123,16 @@ class Agent:
 
     def pause(self, for_s: float | None = None) -> None:
         """Compute nothing, at once; nothing is lost. `for_s`: resume by itself after so many seconds."""
-        self._call(lambda: self._set_paused(True, for_s))
+        self._call(lambda: self._limits.pause(for_s))
 
     def resume(self) -> None:
         """Go on."""
-        self._call(lambda: self._set_paused(False, None))
+        self._call(self._limits.resume)
 
     def set_limits(self, limits: Limits) -> None:
         """The owner's ceiling and schedule from now on. Raises `InvalidRequest` for a wrong schedule."""
         parse_schedule(limits.schedule)
-        self._call(lambda: self._set_owner(limits))
+        self._call(lambda: self._limits.set_owner(limits))
 
     def stop(self) -> None:
         """Hand back what is not done, say goodbye, and end `run`."""
@@ -180,7 +176,7 @@ class Agent:
                 devices=(device,),
                 kinds=tuple(KINDS),
             ),
-            self._owner,
+            self._limits.owner,
             self._random,
         )
         if enrolment.invite_id:
@@ -205,16 +201,16 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as group:
                 deciding = group.create_task(self._keep_deciding())
-                try:
-                    await self._stay_connected()
-                finally:
-                    deciding.cancel()
+                self._connecting = group.create_task(self._stay_connected())
+                await asyncio.wait([self._connecting])
+                deciding.cancel()
         except* MoreGPUError as errors:
             raise errors.exceptions[0] from None
         finally:
             for timer in (self._timer, self._settling):
                 if timer is not None:
                     timer.cancel()
+            self._limits.close()
             self._keep_old()
             await self._work.close()
             await self._compute.close()
@@ -343,19 +339,26 @@ class Agent:
                 case Settled(ref=ref):
                     self._results.drop(ref)
                 case Admitted(welcome=welcome):
-                    self._home.admitted(welcome)
+                    self._note(welcome)
                     self._transfers.connected(self._address, self._link.leaf, welcome.blob_token)
                     self._never_reached_until, self._trouble = None, ""
                     self._approved = not welcome.pending
                     self._compute.warm_up()
-                    self._show(self._settled_state(), self._decision.reason)
+                    self._show(self._settled_state(), self._limits.decision.reason)
                 case Obey(limits=limits, approved=approved):
-                    self._admin, self._approved = limits, approved
-                    self._decide_now()
+                    self._approved = approved
+                    self._limits.set_admin(limits)
                 case Close(reason=reason):
                     raise _Dropped(reason)
                 case Refusal(error=error, again=again):
                     raise _Refused(error, again)
+
+    def _note(self, welcome: Welcome) -> None:
+        """Keep what a Welcome said; a full disk only means that the next start asks again."""
+        try:
+            self._home.admitted(welcome)
+        except OSError as error:
+            _log.warning("the state folder cannot be written: %s", error.strerror)
 
     # -- results
 
@@ -388,33 +391,27 @@ class Agent:
                 self._session.hot = self._transfers.cache.hot()
 
     def _decide_now(self) -> None:
-        decision = self._decide(self._owner, self._admin, datetime.now().astimezone())
-        if decision != self._decision or not self._session.duty:
-            self._decision = decision
-            self._compute.set_duty(decision.value)
-            self._perform(self._session.set_duty({self._compute.device: decision.value}, decision.reason, self._now()))
+        limits, session = self._limits, self._session
+        if limits.look() or not session.duty:
+            duty, reason = limits.decision.value, limits.decision.reason
+            self._compute.set_duty(duty)
+            self._perform(session.set_duty({self._compute.device: duty}, reason, self._now()))
             self._wake.set()
-        self._show(self._settled_state() if self._session.member else self._state, self._decision.reason)
-
-    def _set_paused(self, paused: bool, for_s: float | None) -> None:
-        self._owner = msgspec.structs.replace(self._owner, paused=paused)
-        self._session.owner = self._owner
-        self._decide_now()
-        if paused and for_s is not None and self._loop is not None:
-            self._loop.call_later(for_s, lambda: self._set_paused(False, None))
-
-    def _set_owner(self, limits: Limits) -> None:
-        self._owner = self._session.owner = limits
-        self._decide_now()
+        session.owner = limits.owner
+        self._show(self._settled_state() if session.member else self._state, limits.decision.reason)
 
     def _leave(self) -> None:
         if self._leaving:
             return
         self._leaving = True
         self._show("leaving", "")
+        self._left.set()
+        if self._connecting is None:
+            return  # not under way yet
         self._perform(self._session.leave("the worker stops"))
         self._wake.set()
-        self._left.set()
+        goodbye_s = LEAVE_S if self._session.member else 0.0
+        asyncio.get_running_loop().call_later(goodbye_s, self._connecting.cancel)
 
     async def _pause_for(self, seconds: float) -> None:
         """Sleep, unless `stop` comes first."""
@@ -431,7 +428,7 @@ class Agent:
             return "leaving"
         if not self._approved:
             return "pending"
-        return "online" if self._decision.value > 0.0 else "paused"
+        return "online" if self._limits.decision.value > 0.0 else "paused"
 
     def _show(self, state: State, reason: str) -> None:
         """Make the status, and tell the observer when it differs."""
@@ -447,9 +444,9 @@ class Agent:
             worker=session.keys.worker_id if session else "",
             name=session.identity.name if session else self._config.name,
             address=self._address,
-            duty=self._decision.value,
-            ceiling=min(self._owner.ceiling, self._admin.ceiling),
-            schedule=self._owner.schedule,
+            duty=self._limits.decision.value,
+            ceiling=self._limits.ceiling,
+            schedule=self._limits.owner.schedule,
             running=work.running if work else 0,
             kept=len(session.kept) if session else 0,
             done=work.tasks_done if work else 0,

@@ -7,6 +7,7 @@ that error is final; any other end makes the supervisor start it again.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -30,21 +31,26 @@ def main() -> None:
     die_with(int(sys.argv[1]))
     config = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerConfig)
     folder = worker_folder(config.state)
+    log = folder / "logs" / "worker.log"
     try:
         home = WorkerHome.existing(folder)
-        logs.set_up(path=folder / "logs" / "worker.log")
+        logs.set_up(path=log)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(run_agent(Agent(home, config, say_json if config.json_lines else say_status)))
     except MoreGPUError as error:
         say(f"moregpu: {clean(str(error), 1000)}", error=True)
         _end(FINAL + error.exit_code)
+    except Exception:  # a defect; the supervisor starts it again, and the owner is spared the traceback
+        logging.getLogger(__name__).exception("the agent ended")
+        say(f"moregpu: the worker met an error of its own; details are in {log}", error=True)
+        _end(1)
     _end(0)
 
 
 async def run_agent(agent: Agent) -> None:
-    """Run an agent; SIGINT and SIGTERM make it hand back its work and leave."""
+    """Run an agent; SIGINT, SIGTERM and SIGHUP make it hand back its work and leave."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, agent.stop)
     await agent.run()
 
