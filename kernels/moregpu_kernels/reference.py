@@ -10,7 +10,7 @@ What overflows is part of the truth: where a partial sum may leave float32's ran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,17 @@ import numpy as np
 
 from moregpu_kernels.operations import LAYERNORM_EPSILON, OPERATIONS, OUTPUT
 
-__all__ = ["LAYERNORM_EPSILON", "OPERATIONS", "OUTPUT", "Expected", "bound", "expect", "product_length", "reference"]
+__all__ = [
+    "LAYERNORM_EPSILON",
+    "OPERATIONS",
+    "OUTPUT",
+    "Expected",
+    "bound",
+    "expect",
+    "expect_long_row",
+    "product_length",
+    "reference",
+]
 
 Array = np.ndarray[Any, Any]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -26,6 +36,9 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 U32 = 2.0**-24
 FLUSH = 2.0**-126
 """Devices may flush subnormal results to zero (WGSL permits it): an absolute error of at most this an operation."""
+
+PIECE_ELEMENTS = 1 << 16
+"""Elements of a long row that are looked at together."""
 
 FLOAT32_LIMIT = 2.0**128 - 2.0**103
 """From here on a value rounds to infinity in float32 …"""
@@ -48,6 +61,11 @@ class Expected:
     highest: Floats
     lowest: Floats
     dtype: str
+
+    def of_one_row(self) -> Expected:
+        """The same, as an array of one row."""
+        fields = (self.value, self.bound, self.computed, self.highest, self.lowest)
+        return Expected(*(each[None] for each in fields), dtype=self.dtype)
 
     def ratio(self, output: Array) -> Floats:
         """|output − value| / bound for each element; at most 1 is right, infinite is not even comparable.
@@ -85,13 +103,25 @@ def expect(operation: str, arrays: Mapping[str, Array], parameters: Mapping[str,
         operands: list[Any] = [arrays[name].astype(np.float64) for name in OPERATIONS[operation].inputs]
         if OPERATIONS[operation].takes_scalar:
             operands.insert(0, np.float64(np.float32(parameters.get("scalar", 1.0))))
-        value, error, highest, lowest = _RULES[operation](*operands)
-        computed = np.where(np.isfinite(value), error + FLUSH, 0.0)
-        stored = computed
-        if dtype == "float16":
-            # The float32 result v is within `computed` of the value; rounding adds 2⁻¹¹|v|, or half a subnormal step.
-            stored = computed + 2.0**-11 * (np.abs(value) + computed) + 2.0**-25
-        return Expected(value, stored, computed, highest, lowest, dtype)
+        return _expected(*_RULES[operation](*operands), dtype)
+
+
+def expect_long_row(operation: str, row: Array, dtype: str) -> Iterator[tuple[slice, Expected]]:
+    """The same for one row (C,) of softmax or layernorm, piece by piece: a few megabytes, however long the row."""
+    with np.errstate(all="ignore"):
+        rule = _softmax_pieces if operation == "softmax" else _layernorm_pieces
+        for span, value, error in rule(row):
+            yield span, _expected(value, error, value, value, dtype)
+
+
+def _expected(value: Floats, error: Floats, highest: Floats, lowest: Floats, dtype: str) -> Expected:
+    number = np.isfinite(value)
+    computed = np.where(number, error + FLUSH, 0.0)
+    stored = computed
+    if dtype == "float16":
+        # The float32 result v is within `computed` of the value; rounding adds 2⁻¹¹|v|, or half a subnormal step.
+        stored = np.where(number, computed + 2.0**-11 * (np.abs(value) + computed) + 2.0**-25, 0.0)
+    return Expected(value, stored, computed, highest, lowest, dtype)
 
 
 def reference(
@@ -180,30 +210,75 @@ def _softmax(a: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     shifted = a - np.max(a, axis=-1, keepdims=True) if columns else a
     value = np.exp(shifted)
     value /= np.sum(value, axis=-1, keepdims=True)
-    # With t = |x−m|: exp within 3 + 2t units in the last place (WGSL's promise), so (6 + 4t)·u, and its argument
-    # rounded once, t·u; both here and, weighted by the values, in the sum; a sum in any order, a quotient.
-    far = np.where(np.isfinite(shifted), np.abs(shifted), 0.0)
+    far = _far(shifted)
     typical = np.sum(value * far, axis=-1, keepdims=True) if columns else far
-    return _elementwise(value, value * (5 * (far + typical) + columns + 16) * U32)
+    return _elementwise(value, _softmax_error(value, far, typical, columns))
+
+
+def _softmax_error(value: Floats, far: Floats, typical: Any, columns: int) -> Floats:
+    """How far a float32 softmax may be off; `far` is t = |x − m|, `typical` its mean weighted by the values.
+
+    exp within 3 + 2t units in the last place (WGSL's promise), so (6 + 4t)·u, and its argument rounded once, t·u; both
+    here and, weighted by the values, in the sum; a sum in any order, a quotient.
+    """
+    return value * (5 * (far + typical) + columns + 16) * U32
+
+
+def _far(shifted: Floats) -> Floats:
+    return np.where(np.isfinite(shifted), np.abs(shifted), 0.0)
 
 
 def _layernorm(a: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Two passes, each sum in at least 8 lanes and a tree: S = C/8 + 11 units.
-
-    With d = x − mean, s² = variance + ε, the computed mean is off by δ ≤ S·u·mean|x|, each d by δ + u|d|, the variance
-    relatively by (S+5)·u, plus δ² (Σd = 0 cancels the cross term). So y = d/s is off by
-    (δ + u|d|)/s + |y|·((S+5)/2·u + δ²/2s² + 3u), and a little for products of errors.
-    """
     columns = a.shape[-1]
-    mean = np.mean(a, axis=-1, keepdims=True) if columns else np.zeros((*a.shape[:-1], 1))
-    apart = a - mean
-    spread = np.sqrt(np.mean(apart * apart, axis=-1, keepdims=True) + LAYERNORM_EPSILON) if columns else mean + 1.0
+    if not columns:
+        return _elementwise(a, a)
+    apart = a - np.mean(a, axis=-1, keepdims=True)
+    spread = np.sqrt(np.mean(apart * apart, axis=-1, keepdims=True) + LAYERNORM_EPSILON)
     value = apart / spread
+    size = np.mean(np.abs(a), axis=-1, keepdims=True)
+    return _elementwise(value, _layernorm_error(value, size / spread, columns))
+
+
+def _layernorm_error(value: Floats, size: Any, columns: int) -> Floats:
+    """How far a float32 layernorm in two passes may be off; `size` is mean|x| / s. Sums in 8 lanes or more and a tree.
+
+    Such a sum is within S = C/8 + 11 units. With d = x − mean, s² = variance + ε, the computed mean is off by
+    δ ≤ S·u·mean|x|, each d by δ + u|d|, the variance relatively by (S+5)·u, plus δ² (Σd = 0 cancels the cross term). So
+    y = d/s is off by (δ + u|d|)/s + |y|·((S+5)/2·u + δ²/2s² + 3u), and a little for products of errors.
+    """
     units = (columns / 8 + 11) * U32
-    size = np.mean(np.abs(a), axis=-1, keepdims=True) if columns else mean
-    off = units * size / spread
-    error = off + np.abs(value) * (units / 2 + off * off / 2 + 8 * U32)
-    return _elementwise(value, error * (1 + 4 * units + off))
+    off = units * size
+    return (off + np.abs(value) * (units / 2 + off * off / 2 + 8 * U32)) * (1 + 4 * units + off)
+
+
+def _softmax_pieces(row: Array) -> Iterator[tuple[slice, Floats, Floats]]:
+    columns = len(row)
+    peak = np.max([np.max(piece) for _, piece in _pieces(row)])
+    total = weighted = np.float64(0.0)
+    for _, piece in _pieces(row):
+        value = np.exp(piece - peak)
+        total += np.sum(value)
+        weighted += np.sum(value * _far(piece - peak))
+    for span, piece in _pieces(row):
+        value = np.exp(piece - peak) / total
+        yield span, value, _softmax_error(value, _far(piece - peak), weighted / total, columns)
+
+
+def _layernorm_pieces(row: Array) -> Iterator[tuple[slice, Floats, Floats]]:
+    columns = len(row)
+    mean = sum(np.sum(piece) for _, piece in _pieces(row)) / columns
+    size = sum(np.sum(np.abs(piece)) for _, piece in _pieces(row)) / columns
+    variance = sum(np.sum((piece - mean) ** 2) for _, piece in _pieces(row)) / columns
+    spread = np.sqrt(variance + LAYERNORM_EPSILON)
+    for span, piece in _pieces(row):
+        value = (piece - mean) / spread
+        yield span, value, _layernorm_error(value, size / spread, columns)
+
+
+def _pieces(row: Array) -> Iterator[tuple[slice, Floats]]:
+    for start in range(0, len(row), PIECE_ELEMENTS):
+        span = slice(start, min(start + PIECE_ELEMENTS, len(row)))
+        yield span, row[span].astype(np.float64)
 
 
 GELU_SLOPE = 0.7978845608028654  # √(2/π)

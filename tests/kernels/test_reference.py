@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as arrays_of
 from moregpu_kernels.operations import OPERATIONS
-from moregpu_kernels.reference import bound, expect, product_length, reference
+from moregpu_kernels.reference import bound, expect, expect_long_row, product_length, reference
 
 Array = np.ndarray[Any, Any]
 U = 2.0**-24
@@ -288,6 +288,23 @@ def test_layernorm_summed_in_eight_lanes_is_within_the_bound() -> None:
     apart = a - total(a) / np.float32(4096)
     found = apart / np.sqrt(total(apart * apart) / np.float32(4096) + np.float32(1e-5))
     assert worst("layernorm", {"a": a}, found) <= 1.0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("spoilt", [None, NAN, INF, -INF])
+@pytest.mark.parametrize("operation", ["softmax", "layernorm"])
+def test_a_long_row_is_the_same_in_pieces(operation: str, spoilt: float | None, dtype: str) -> None:
+    row = (np.random.default_rng(11).standard_normal(200_001) * 9).astype(dtype)
+    if spoilt is not None:
+        row[150_000] = spoilt
+    whole = expect(operation, {"a": row[None]}, {}, dtype)
+    at = 0
+    for span, piece in expect_long_row(operation, row, dtype):
+        assert span.start == at
+        at = span.stop
+        assert np.allclose(piece.value, whole.value[0, span], rtol=1e-9, atol=1e-12, equal_nan=True)
+        assert np.allclose(piece.bound, whole.bound[0, span], rtol=1e-6, atol=0)
+    assert at == len(row)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

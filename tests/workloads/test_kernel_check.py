@@ -15,6 +15,7 @@ from moregpu_kernels.operations import OPERATIONS
 from moregpu.jobs import Evidence, Planned
 from moregpu.workloads import workload
 from moregpu.workloads.arrays import as_array, as_bytes, misfit
+from moregpu.workloads.kernel import check
 from moregpu.workloads.protocol import Cost, Rejected, TaskSpec
 
 Array = np.ndarray[Any, Any]
@@ -217,6 +218,18 @@ def test_results_of_other_honest_arithmetic_pass() -> None:
         wide = numpy_result(operation, {name: each.astype("f8") for name, each in arrays.items()}).astype("f4")
         verdict = judged(operation, arrays, wide)
         assert isinstance(verdict, Evidence), (operation, verdict)
+
+
+@pytest.mark.parametrize("operation", ["softmax", "layernorm"])
+def test_a_long_row_is_judged_in_pieces(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "LONG_ROW", 1 << 10)
+    a = np.random.default_rng(2).standard_normal((3, 100_000), np.float32)
+    right = numpy_result(operation, {"a": a.astype("f8")}).astype("f4")
+    assert isinstance(judged(operation, {"a": a}, right), Evidence)
+    right[2, 90_000] *= np.float32(1.1)
+    verdict = judged(operation, {"a": a}, right)
+    assert isinstance(verdict, Rejected)
+    assert verdict.reason.startswith("element (2, 90000) is ")
 
 
 # ---- bytes and arrays ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from moregpu_kernels.blocks import compute
 from moregpu_kernels.operations import OPERATIONS, OUTPUT
-from moregpu_kernels.reference import expect
+from moregpu_kernels.reference import Expected, expect, expect_long_row
 
 from moregpu.jobs import Check, Evidence
 from moregpu.workloads.arrays import misfit
@@ -16,10 +16,13 @@ from moregpu.workloads.kernel.run import operands_of, operation_of, parameters_o
 from moregpu.workloads.protocol import Array, Rejected, TaskSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 BAND_ELEMENTS = 1 << 16
 """Elements judged at a time: what the judge needs in float64 for them stays in a few megabytes."""
+
+LONG_ROW = 1 << 20
+"""A longer row is a band of its own, judged in pieces."""
 
 
 def check_task(
@@ -72,15 +75,30 @@ def _bands(
                 compute(operation, [operands[name] for name in about.inputs], scalar, again[: len(found)])
             if np.array_equal(again[: len(found)], found):
                 continue  # the very numbers that we get, which are within the bound; NaN is never equal
-        expected = expect(operation, operands, parameters, dtype)
-        ratio = expected.ratio(found)
-        peak = float(ratio.max())
-        if not peak <= 1.0:
-            at = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
-            where = (int(at[0]) + row, *(int(index) for index in at[1:]))
-            return _rejected(where, output[where], expected.value[at], expected.bound[at], peak)
-        worst = max(worst, peak)
+        for place, expected in _expectations(operation, operands, parameters, dtype):
+            part = found[place]
+            ratio = expected.ratio(part)
+            peak = float(ratio.max())
+            if not peak <= 1.0:
+                at = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+                start = [each.start or 0 for each in place]
+                where = tuple(int(index) + first for index, first in zip(at, [start[0] + row, *start[1:]], strict=True))
+                return _rejected(where, part[at], expected.value[at], expected.bound[at], peak)
+            worst = max(worst, peak)
     return Evidence(kind="recomputed", worst_ratio=worst)
+
+
+def _expectations(
+    operation: str, operands: Mapping[str, Array], parameters: Mapping[str, Any], dtype: str
+) -> Iterator[tuple[tuple[slice, ...], Expected]]:
+    """What a band should be: at once, or a single long row in pieces."""
+    a = operands["a"]
+    if OPERATIONS[operation].form == "rows" and a.size > LONG_ROW:
+        for span, expected in expect_long_row(operation, a[0], dtype):
+            yield (slice(0, 1), span), expected.of_one_row()
+    else:
+        whole = (slice(0, None),) * (2 if OPERATIONS[operation].form != "elements" else 1)
+        yield whole, expect(operation, operands, parameters, dtype)
 
 
 def _rejected(where: tuple[int, ...], found: Any, value: float, bound: float, ratio: float) -> Rejected:

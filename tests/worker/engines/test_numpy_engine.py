@@ -13,7 +13,7 @@ from moregpu_kernels.operations import OPERATIONS
 from moregpu_kernels.reference import expect, product_length
 
 from moregpu.errors import EngineError
-from moregpu.worker.engines import numpy_products
+from moregpu.worker.engines import numpy_blocks, numpy_products
 from moregpu.worker.engines.numpy_engine import NumpyEngine
 from moregpu.worker.engines.numpy_products import LONG_BLOCK, SAFE_BLOCK, product, sum_block
 from moregpu.worker.engines.pace import FIRST_GUESS, Pace
@@ -144,6 +144,22 @@ def test_a_stopped_task_ends_at_the_next_pause_point(operation: str) -> None:
 def test_rows_of_any_length(operation: str, columns: int) -> None:
     a = np.random.default_rng(3).standard_normal((2, columns), np.float32)
     assert worst(operation, {"a": a}, run(operation, {"a": a})) <= 1.0
+
+
+@pytest.mark.parametrize("spoilt", [None, np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("operation", ["softmax", "layernorm"])
+def test_a_row_too_long_for_a_slice_is_computed_in_pieces(
+    operation: str, dtype: str, spoilt: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numpy_blocks, "LONG_ROW", 1 << 10)
+    a = (np.random.default_rng(5).standard_normal((2, 300_000)) * 3).astype(dtype)
+    if spoilt is not None:
+        a[1, 7] = spoilt
+    throttle = Throttle(slice_s=1e-6)
+    assert worst(operation, {"a": a}, run(operation, {"a": a}, throttle)) <= 1.0
+    assert len(throttle.shares) == 12  # two rows, three passes, two pieces
+    assert throttle.shares[-1] == pytest.approx(1.0)
 
 
 def test_layernorm_of_rows_whose_squares_overflow() -> None:
