@@ -76,3 +76,13 @@ def test_an_invite_says_how_far_it_reaches(pool: Pool) -> None:
     assert made.line.startswith("MGPU1-")
     assert "this machine only" in made.reach
     assert (made.owner, made.groups, made.uses_left) == ("zoe", ["night"], 2)
+
+
+def test_a_worker_tells_a_program_what_happens_as_json_lines(lone: LoopbackPool) -> None:
+    import json
+
+    lone.start_worker("anna", "--json")
+    lone.wait_for_workers()
+    told = [json.loads(line) for line in lone.log("anna").splitlines() if line.startswith("{")]
+    assert [one["state"] for one in told][-1] == "online"
+    assert told[-1]["name"] == "anna"
