@@ -13,6 +13,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
+WITH_TESTS := .[test,gpu]
 PACKAGES := moregpu moregpu_tui moregpu_tray kernels tests benchmarks
 
 help:
@@ -51,7 +52,7 @@ $(VENV)/.ready-base: pyproject.toml Makefile
 	@touch $@
 
 $(VENV)/.ready-test: pyproject.toml Makefile
-	@$(call set_up,.[test,gpu])
+	@$(call set_up,$(WITH_TESTS))
 	@touch $@ $(VENV)/.ready-base
 
 define set_up
