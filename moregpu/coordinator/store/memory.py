@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from moregpu.coordinator.ledger import GENESIS
 from moregpu.coordinator.protocol import Clock
+from moregpu.coordinator.store.commits import COMMIT_WITHIN_S, KEEP_ENDED
 from moregpu.coordinator.store.disk import KEEP_EVENTS, KEEP_EVENTS_S, JobFilter, Loaded, Receipt
-from moregpu.coordinator.store.durable import COMMIT_WITHIN_S, KEEP_ENDED, BookStore, matches
+from moregpu.coordinator.store.durable import BookStore, matches
 from moregpu.coordinator.store.protocol import Checkpoint, JobRow, LedgerBatch, LedgerRow, TaskRow
 from moregpu.coordinator.store.table import Transaction
 from moregpu.errors import MoreGPUError, OutOfSpace

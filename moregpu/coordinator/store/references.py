@@ -19,6 +19,9 @@ def blobs_in(value: Any) -> Iterator[Blob]:
     """Every blob named anywhere inside a Struct, dict, list or tuple."""
     if isinstance(value, Blob):
         yield value
+    elif isinstance(value, Tensor):  # by far the most frequent
+        if isinstance(value.data, Blob):
+            yield value.data
     elif isinstance(value, msgspec.Struct):
         for field in value.__struct_fields__:
             yield from blobs_in(getattr(value, field))

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from moregpu.coordinator.protocol import Clock
+from moregpu.coordinator.store.commits import COMMIT_WITHIN_S, KEEP_ENDED
 from moregpu.coordinator.store.disk import KEEP_EVENTS, KEEP_EVENTS_S
-from moregpu.coordinator.store.durable import COMMIT_WITHIN_S, KEEP_ENDED, BookStore
+from moregpu.coordinator.store.durable import BookStore
 from moregpu.coordinator.store.sqlite_disk import SqliteDisk
 from moregpu.coordinator.store.table import Transaction
 from moregpu.errors import MoreGPUError, Unavailable

@@ -25,6 +25,7 @@ from moregpu.coordinator.store.protocol import (
     WorkerRow,
 )
 from moregpu.coordinator.store.sealing import RowSealer
+from moregpu.coordinator.store.sqlite_tables import COLUMNS, DELETES, INSERTS
 from moregpu.coordinator.store.table import Change, Transaction
 from moregpu.jobs import JOB_ENDED
 from moregpu.wire.api import Event
@@ -191,9 +192,9 @@ class SqliteDisk:
                 gone = [change.key for change in changes if change.new is None]
                 kept = [(change.key, change.new) for change in changes if change.new is not None]
                 if gone:
-                    yield _DELETES[name], [key if isinstance(key, tuple) else (key,) for key in gone]
+                    yield DELETES[name], [key if isinstance(key, tuple) else (key,) for key in gone]
                 if kept:
-                    yield _INSERTS[name], [_COLUMNS[name](key, row) for key, row in kept]
+                    yield INSERTS[name], [COLUMNS[name](key, row) for key, row in kept]
         events = transaction.events
         if events:
             row = (events[-1].seq, events[0].seq, events[-1].at, stored.encode(events))
@@ -376,76 +377,3 @@ class SqliteDisk:
                 statement,
             ) in self._read.execute(sql, values)
         ]
-
-
-# ---- the simpler tables ----------------------------------------------------------------------------------------------
-
-
-def _ledger_columns(_: Any, row: LedgerRow) -> tuple[Any, ...]:
-    return (
-        row.writer,
-        row.row,
-        row.hash,
-        row.previous,
-        row.batch,
-        row.index,
-        row.job,
-        row.task,
-        row.attempt,
-        row.worker,
-        row.statement,
-    )
-
-
-def _batch_columns(_: Any, row: LedgerBatch) -> tuple[Any, ...]:
-    return row.writer, row.number, row.worker, b"".join(row.digests), row.signature
-
-
-def _checkpoint_columns(_: Any, row: Checkpoint) -> tuple[Any, ...]:
-    return row.writer, row.row, row.hash, row.at, row.signature
-
-
-def _body_columns(key: str, row: WorkerRow | InviteRow | TokenRow | BlobRow) -> tuple[Any, ...]:
-    return key, stored.encode(row)
-
-
-def _pair_columns(key: tuple[str, str], value: Any) -> tuple[Any, ...]:
-    return *key, value
-
-
-def _single_columns(key: str, value: Any) -> tuple[Any, ...]:
-    return key, value
-
-
-_COLUMNS: dict[str, Callable[[Any, Any], tuple[Any, ...]]] = {
-    "ledger": _ledger_columns,
-    "batch": _batch_columns,
-    "checkpoint": _checkpoint_columns,
-    "worker": _body_columns,
-    "invite": _body_columns,
-    "token": _body_columns,
-    "blob": _body_columns,
-    "owner": _pair_columns,
-    "reference": _pair_columns,
-    "setting": _single_columns,
-}
-_INSERTS = {
-    "ledger": "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    "batch": "INSERT INTO batch VALUES (?, ?, ?, ?, ?)",
-    "checkpoint": "INSERT OR REPLACE INTO checkpoint VALUES (?, ?, ?, ?, ?)",
-    "worker": "INSERT OR REPLACE INTO worker VALUES (?, ?)",
-    "invite": "INSERT OR REPLACE INTO invite VALUES (?, ?)",
-    "token": "INSERT OR REPLACE INTO token VALUES (?, ?)",
-    "blob": "INSERT OR REPLACE INTO blob VALUES (?, ?)",
-    "owner": "INSERT OR REPLACE INTO owner VALUES (?, ?, ?)",
-    "reference": "INSERT OR REPLACE INTO reference VALUES (?, ?, ?)",
-    "setting": "INSERT OR REPLACE INTO setting VALUES (?, ?)",
-}
-_DELETES = {
-    "invite": "DELETE FROM invite WHERE id = ?",
-    "token": "DELETE FROM token WHERE id = ?",
-    "blob": "DELETE FROM blob WHERE digest = ?",
-    "owner": "DELETE FROM owner WHERE digest = ? AND principal = ?",
-    "reference": "DELETE FROM reference WHERE digest = ? AND job = ?",
-    "setting": "DELETE FROM setting WHERE name = ?",
-}
