@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import socket
 import ssl
@@ -128,7 +129,8 @@ class Doorway(Server):
                 self._make_room()
                 task = loop.create_task(self._shake_hands(connection))
                 self._handshakes[task] = None
-                task.add_done_callback(self._shaken)
+                task.add_done_callback(functools.partial(self._shaken, connection))
+                await asyncio.sleep(0)  # a crowd at the door must not keep the loop from those inside
         finally:
             listener.close()
 
@@ -143,19 +145,22 @@ class Doorway(Server):
         except (OSError, TimeoutError) as error:  # plain HTTP, TLS 1.2, silence, or gone
             log.debug("a TLS handshake failed", extra=facts(why=str(error)))
             connection.close()
-        except asyncio.CancelledError:
-            connection.close()
-            raise
 
-    def _shaken(self, task: asyncio.Task[None]) -> None:
+    def _shaken(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
         self._handshakes.pop(task, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            # Only now: a transport that was made has let go of the descriptor, whose number may be used again. A task
+            # that was cancelled before it began made none, and nobody else closes the socket.
+            connection.close()
+        elif (error := task.exception()) is not None:
             log.error("a connection failed", exc_info=error)
 
     def _make_room(self) -> None:
         """The oldest unfinished handshake, or the connection idle longest, gives way to a new one."""
         if len(self._handshakes) >= MAX_HANDSHAKES:
-            next(iter(self._handshakes)).cancel()
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]
+            oldest.cancel()
         if len(self.server_state.connections) + len(self._handshakes) >= self._max_connections and self._idle:
             next(iter(self._idle)).let_go()
 

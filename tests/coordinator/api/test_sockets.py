@@ -1,0 +1,150 @@
+"""WebSockets and server-sent events through the doors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from moregpu.wire.api import Event, Problem
+from moregpu.wire.messages import SUBPROTOCOL
+from moregpu.wire.session import Channel
+
+from .conftest import Pool
+
+
+def events(pool: Pool, token: str, query: str = "") -> ClientConnection:
+    return connect(
+        f"wss://{pool.address}/v1/events{query}", ssl=pool.context(), proxy=None,
+        additional_headers={"Authorization": f"Bearer {token}"},
+    )  # fmt: skip
+
+
+def until(link: ClientConnection, type: str) -> Event:
+    while True:
+        event = msgspec.json.decode(link.recv(20), type=Event)
+        if event.type == type:
+            return event
+
+
+def worker_link(pool: Pool, **options: Any) -> ClientConnection:
+    return connect(f"wss://{pool.address}/v1/worker", ssl=pool.context(), proxy=None, compression=None, **options)
+
+
+@pytest.mark.parametrize(
+    ("offered", "who_updates"),
+    [(None, "moregpu join"), (["moregpu.0"], "on the worker"), (["moregpu.2"], "the coordinator"), (["x"], "join")],
+)
+def test_a_worker_of_another_version_is_told_which_side_to_update(
+    pool: Pool, offered: list[str] | None, who_updates: str
+) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        worker_link(pool, subprotocols=offered)
+    response = refused.value.response
+    problem = msgspec.json.decode(response.body or b"", type=Problem)
+    assert (response.status_code, problem.type) == (426, "about:moregpu/version-mismatch")
+    assert who_updates in problem.hint
+    assert "moregpu.1" in problem.detail
+
+
+def test_a_worker_session_runs_through_the_door(pool: Pool) -> None:
+    with worker_link(pool, subprotocols=["moregpu.9", SUBPROTOCOL]) as link:
+        assert link.subprotocol == SUBPROTOCOL
+        channel = Channel.initiator(pool.worker.ws, pool.services.keys.cs_pub, pool.services.pool.id)
+        link.send(channel.start())
+        channel.receive(bytes(link.recv(10)))  # pyright: ignore[reportArgumentType]
+        assert channel.established
+
+
+def test_nonsense_and_text_end_a_workers_socket_and_no_more(pool: Pool) -> None:
+    for message in (b"", b"x" * 1000, "text"):
+        with worker_link(pool, subprotocols=[SUBPROTOCOL]) as link:
+            link.send(message)
+            with pytest.raises(ConnectionClosed):
+                while True:
+                    link.recv(15)
+    assert pool.ask("GET", "/health").status == 200
+
+
+def test_a_message_over_the_bound_ends_the_socket(pool: Pool) -> None:
+    with worker_link(pool, subprotocols=[SUBPROTOCOL], max_size=None) as link:
+        link.send(bytes(65_536))
+        with pytest.raises(ConnectionClosed) as closed:
+            link.recv(15)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1009
+
+
+def test_no_compression_is_negotiated(pool: Pool) -> None:
+    with connect(
+        f"wss://{pool.address}/v1/worker", ssl=pool.context(), proxy=None, subprotocols=[SUBPROTOCOL]  # pyright: ignore[reportArgumentType]
+    ) as link:  # fmt: skip
+        assert link.protocol.extensions == []
+
+
+def test_events_begin_with_a_snapshot_and_go_on_with_what_happens(pool: Pool) -> None:
+    token = pool.token("submitter")
+    with events(pool, token) as link:
+        snapshot = msgspec.json.decode(link.recv(20), type=Event)
+        assert snapshot.type == "snapshot"
+        assert snapshot.seq is not None
+        job = pool.submit(token)
+        queued = until(link, "job.queued")
+        assert queued.id == job
+        assert queued.seq is not None
+    with events(pool, token, f"?after={snapshot.seq}") as link:
+        assert until(link, "job.queued") == queued
+
+
+def test_events_of_others_are_not_shown(pool: Pool) -> None:
+    mine, theirs = pool.token("submitter"), pool.token("submitter")
+    with events(pool, mine) as link:
+        assert json.loads(link.recv(20))["type"] == "snapshot"
+        pool.submit(theirs)
+        job = pool.submit(mine)
+        assert until(link, "job.queued").id == job
+
+
+def test_events_need_a_token_and_a_number(pool: Pool) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        connect(f"wss://{pool.address}/v1/events", ssl=pool.context(), proxy=None)
+    assert refused.value.response.status_code in (401, 429)
+    with pytest.raises(InvalidStatus) as refused:
+        events(pool, pool.admin, "?after=x")
+    assert refused.value.response.status_code == 400
+    assert pool.ask("GET", "/v1/events?after=-1", pool.admin).code == "invalid-request"
+
+
+def test_server_sent_events_resume_by_their_id(pool: Pool) -> None:
+    token = pool.token("submitter")
+    job = pool.submit(token)
+    seen = _server_sent(pool, token, {"Last-Event-ID": "0"}, "job.queued")
+    assert seen["data"]["id"] == job
+    assert int(seen["id"]) == seen["data"]["seq"]
+    later = pool.submit(token)
+    assert _server_sent(pool, token, {"Last-Event-ID": seen["id"]}, "job.queued")["data"]["id"] == later
+
+
+def _server_sent(pool: Pool, token: str, headers: dict[str, str], wanted: str) -> dict[str, Any]:
+    """Read a stream as a browser's EventSource does, up to the first event of a type."""
+    connection = pool.connection()
+    try:
+        connection.request("GET", "/v1/events", headers={"Authorization": f"Bearer {token}", **headers})
+        answer = connection.getresponse()
+        assert answer.getheader("content-type") == "text/event-stream"
+        fields: dict[str, Any] = {}
+        while True:
+            line = answer.readline().decode().rstrip("\n")
+            if line:
+                name, _, value = line.partition(": ")
+                fields[name] = json.loads(value) if name == "data" else value
+            elif fields.get("event") == wanted:
+                return fields
+            else:
+                fields = {}
+    finally:
+        connection.close()
