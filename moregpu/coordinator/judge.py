@@ -76,9 +76,6 @@ class Judge:
         batch = self.signed(worker, result)
         cases, rulings = await self._cases(worker, returned)
         ended, sound = await self._examine(worker, cases, batch)
-        current = await self._store.worker(worker.id)
-        if current is None or current.revoked:
-            return [*rulings, *(_fenced(case.ref, "the worker was revoked") for case in cases)]
         if not ended:
             return rulings
         completed = await self._store.complete(worker.id, ended, batch, self._clock.wall())

@@ -246,7 +246,9 @@ def test_a_job_whose_input_vanished_fails_and_says_so(tmp_path: Path) -> None:
 # ---- rows 16 and 24: the disk is full, the coordinator dies ------------------------------------------------------
 
 
-def test_a_result_that_cannot_be_kept_is_not_acknowledged_and_accepted_when_sent_again(tmp_path: Path) -> None:
+def test_a_result_that_cannot_be_kept_is_not_acknowledged_and_accepted_when_sent_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def run() -> None:
         async with room(tmp_path) as here:
             worker, assignment, row, right = await holding(here)
@@ -254,7 +256,7 @@ def test_a_result_that_cannot_be_kept_is_not_acknowledged_and_accepted_when_sent
             await here.store.settle()
             here.store.disk.full = True
             await worker.report([entry])
-            await here.until(lambda: not here.desk._fleet.get(worker.id).session.judging)  # type: ignore[union-attr]
+            await here.until(lambda: "results could not be kept" in caplog.text)
             assert worker.verdicts == []
             here.store.disk.full = False
             assert await verdict(worker, entry) == "accepted"
@@ -308,10 +310,39 @@ def test_a_waiting_submitter_is_told_nothing_before_it_is_durable(tmp_path: Path
     async def run() -> None:
         async with room(tmp_path) as here:
             await here.worker()
-            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)))
-            assert not here.store.uncommitted or here.store.disk.job(row.id) is not None
-            kept = here.store.disk.job(row.id)
-            assert kept is not None and kept.state is JobState.DONE
+            here.store._auto_commit = False
+            waiting = asyncio.create_task(here.submit(await here.spec("matmul", *product(4, 4, 4))))
+            await here.until(lambda: any(job.state is JobState.DONE for job in here.store._book.jobs.rows.values()))
+            (job,) = await here.store.jobs()
+            late = asyncio.create_task(here.desk.wait(job.id, 5.0))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not waiting.done() and not late.done() and here.store.disk.job(job.id) is None
+            here.store.commit()
+            assert (await waiting).state is (await late).state is JobState.DONE
+            here.store._auto_commit = True
+
+    asyncio.run(run())
+
+
+def test_a_tiny_job_costs_one_commit(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            await here.worker()
+            spec = await here.spec("matmul", *product(4, 4, 4))
+            await here.submit(spec)
+            await here.store.settle()
+            commits = 0
+            apply = here.store.disk.apply
+
+            def counted(*args: Any) -> None:
+                nonlocal commits
+                commits += 1
+                apply(*args)
+
+            here.store.disk.apply = counted  # type: ignore[method-assign]
+            assert (await here.submit(spec)).state is JobState.DONE
+            assert commits == 1
 
     asyncio.run(run())
 

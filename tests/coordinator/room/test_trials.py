@@ -110,7 +110,7 @@ def test_absurd_claims_are_capped_and_speed_is_never_claimed(tmp_path: Path) -> 
     async def run() -> None:
         async with room(tmp_path) as here:
             worker = HonestWorker(here.keys, here.blobs, "boaster", invite=await here.invite())
-            worker.devices = [msgspec.structs.replace(CPU, memory_bytes=1 << 62, cores=10**9)]
+            worker.devices = [msgspec.structs.replace(CPU, memory_bytes=(1 << 53) - 1, cores=10**9)]
             here.connect(worker)
             await worker.welcomed()
             view = await here.desk.find_worker("boaster")

@@ -338,6 +338,7 @@ def test_leases_are_extended_when_the_loop_lagged(tmp_path: Path) -> None:
             await worker.work(worker.assigned)
             row = await here.ended(row)
             assert [len(task.attempts) for task in await here.store.tasks(row.id)] == [1]
+            assert "task.lost" not in [event.type for event in await here.store.events_since(0) or []]
 
     asyncio.run(run())
 
