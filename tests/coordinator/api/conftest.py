@@ -55,17 +55,18 @@ class Response(NamedTuple):
 class Pool:
     """A coordinator that runs in a thread of this process."""
 
-    def __init__(self, opening: Opening, services: Services, loop: asyncio.AbstractEventLoop):
+    def __init__(
+        self, opening: Opening, services: Services, loop: asyncio.AbstractEventLoop, known: Pool | None = None
+    ):
         self.opening = opening
         self.services = services
         self._loop = loop
-        line = parse_client_line(opening.admin_line)
-        self.address = line.addresses[0]
+        self.address = opening.addresses[0]
         self.host, _, port = self.address.rpartition(":")
         self.port = int(port)
-        self.pin = line.pin
-        self.admin = line.token
-        self.worker = WorkerKeys.generate()
+        self.pin = opening.pin
+        self.admin = known.admin if known is not None else parse_client_line(opening.admin_line).token
+        self.worker = known.worker if known is not None else WorkerKeys.generate()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something on the coordinator's loop."""
@@ -172,8 +173,10 @@ class Pool:
 class Running:
     """Runs a coordinator in a thread until it is told to stop."""
 
-    def __init__(self, config: ServeConfig):
+    def __init__(self, config: ServeConfig, known: Pool | None = None):
+        """`known`: this folder's pool, when it ran before."""
         self._config = config
+        self._known = known
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -213,7 +216,7 @@ class Running:
 
     async def _serve(self) -> None:
         async with coordinator(self._config) as made:
-            self._pool = Pool(made.opening, made.services, self._loop)
+            self._pool = Pool(made.opening, made.services, self._loop, self._known)
             self._ready.set()
             await self._stop.wait()
             for part in made.running:
