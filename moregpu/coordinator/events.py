@@ -36,7 +36,7 @@ class Feed:
         self._store = store
         self._clock = clock
         self._snapshot = snapshot
-        self._subscribers: set[Subscriber] = set()
+        self._subscribers: dict[Subscriber, None] = {}
         self._closed = False
 
     @property
@@ -69,7 +69,7 @@ class Feed:
     async def subscribe(self, who: Principal, after: int | None) -> AsyncIterator[Event]:
         """A `snapshot` with the sequence (or a resume after `after`, or `resync`), then deltas, until `close`."""
         subscriber = Subscriber(who, self._store.last_seq() if after is None else after)
-        self._subscribers.add(subscriber)
+        self._subscribers[subscriber] = None
         try:
             if after is None:
                 yield await self._snapshot_event(who, "snapshot", subscriber.seq)
@@ -84,7 +84,7 @@ class Feed:
                 if not self._closed:
                     await subscriber.woken.wait()
         finally:
-            self._subscribers.discard(subscriber)
+            del self._subscribers[subscriber]
 
     async def _durable(self, subscriber: Subscriber) -> AsyncIterator[Event]:
         while subscriber.seq < self._store.last_seq():

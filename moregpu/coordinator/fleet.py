@@ -84,6 +84,7 @@ class Fleet:
         self._members: dict[str, Member] = {}
         self._total: dict[str, float] | None = None
         self._placed: list[FleetWorker] | None = None
+        self._taking: int | None = None
 
     def __len__(self) -> int:
         return len(self._members)
@@ -112,7 +113,7 @@ class Fleet:
         """Speeds or duty changed: sums are made anew when asked for. `fit`: also who is there and what they take."""
         self._total = None
         if fit:
-            self._placed = None
+            self._placed = self._taking = None
 
     def worker(self, member: Member) -> FleetWorker:
         """One worker, as placement sees it."""
@@ -126,8 +127,15 @@ class Fleet:
             profile=member.profile,
             hot=member.session.hot,
             total_speed=self.total_speed(),
-            peers=max(1, sum(1 for other in self._members.values() if other.takes_work)),
+            peers=self._takers(),
+            held_s=member.session.outstanding_s,
         )
+
+    def _takers(self) -> int:
+        """How many take work; whoever asks is one of them."""
+        if self._taking is None:
+            self._taking = sum(1 for member in self._members.values() if member.takes_work)
+        return max(1, self._taking)
 
     def workers(self) -> list[FleetWorker]:
         """All that take work, as placement sees them; duty and speeds may be those of a while ago."""

@@ -70,7 +70,7 @@ class Hub:
         self._entropy = entropy
         self._config = config
         self._wake = wake
-        self._links: set[Link] = set()
+        self._links: dict[Link, None] = {}  # in the order of their arrival: the simulation repeats it
         self._unconfirmed = 0
         self._bearers: dict[bytes, Member] = {}
 
@@ -80,18 +80,18 @@ class Hub:
             await socket.close(1013, "too many connections have yet to prove who they are; try again")
             return
         link = Link(self, socket)
-        self._links.add(link)
+        self._links[link] = None
         self._unconfirmed += 1
         try:
             await link.connection.run()
         finally:
-            self._links.discard(link)
+            del self._links[link]
             if link.member is None:
                 self._unconfirmed -= 1
             else:
                 self._bearers.pop(link.bearer, None)
                 self._presence.depart(link.member, silence=link.silence, bye=link.bye)
-                self._proving.refused([held.lease.task.id for held in link.session.held.values() if held.trial])
+                self._proving.left(link.member)
 
     def blob_right(self, bearer: str, digest: str) -> tuple[str, BlobRight] | None:
         """What a worker's blob token may do with a digest; None when it is no live session's token."""

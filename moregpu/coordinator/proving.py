@@ -47,7 +47,7 @@ class Proving:
         self._clock = clock
         self._entropy = entropy
         self._config = config
-        self._out: dict[str, asyncio.Future[Outcome]] = {}
+        self._out: dict[str, tuple[Member, asyncio.Future[Outcome]]] = {}
 
     async def prove(self, member: Member) -> None:
         """Run the trials of a worker that just came in; it gets no work before they end."""
@@ -77,7 +77,6 @@ class Proving:
         """Results of trials came back."""
         signed = self._judge.signed(member.row, result) is not None
         for item in returned:
-            future = self._out.get(item.entry.task)
             if item.held is None or item.held.trial is None:
                 continue
             lease, trial = item.held.lease, item.held.trial
@@ -103,14 +102,20 @@ class Proving:
                 [Verdict(task=lease.task.id, attempt=lease.attempt, token=lease.token, verdict=verdict)]
             ):
                 member.send(message)
+            _, future = self._out.get(lease.task.id, (member, None))
             if future is not None and not future.done():
                 future.set_result((finding, item.seconds))
 
     def refused(self, tasks: list[str]) -> None:
         """The worker handed trials back: it is measured another time."""
         for task in tasks:
-            future = self._out.get(task)
-            if future is not None:
+            if task in self._out:
+                self._out[task][1].cancel()
+
+    def left(self, member: Member) -> None:
+        """Its connection ended: nothing more comes."""
+        for whose, future in list(self._out.values()):
+            if whose is member:
                 future.cancel()
 
     async def _measure(
@@ -136,7 +141,7 @@ class Proving:
         if self._fleet.get(member.row.id) is not member:
             return None  # it left; its next session is measured
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._out[lease.task.id] = future
+        self._out[lease.task.id] = (member, future)
         member.session.assigned(lease, 0.0, self._clock.monotonic(), given.trial)
         for message in pack_assign(
             [assignment_of(lease.job, lease.task, lease.attempt, lease.token, lease_s=ASSIGN_LEASE_S)]
@@ -157,6 +162,7 @@ class Proving:
         """A machine that cannot multiply small integers gets no work until its admin looked at it."""
         log.warning("canary failed", extra={"worker": member.row.id, "reason": finding.message})
         member.session.paused = True
+        self._fleet.changed(fit=True)
         row = await self._store.worker(member.row.id)
         if row is not None:
             paused = msgspec.structs.replace(row, speeds={}, paused=True)

@@ -55,15 +55,16 @@ class Results:
         if not work:
             return
         refs = [LeaseRef(task=i.entry.task, attempt=i.entry.attempt, token=i.entry.token) for i in work]
+        rulings: list[Ruling] = []
         try:
             rulings = await self._judge.judge(member.row, action.result, work)
         except MoreGPUError as error:
             # Nothing was committed, so nothing is acknowledged: the worker keeps its results and sends them again.
             log.warning("results could not be kept", extra={"worker": member.row.id, "reason": error.detail})
-            rulings = []
-        current = self._fleet.get(member.row.id) or member
-        for ref in refs:
-            current.session.judged(ref)
+        finally:
+            current = self._fleet.get(member.row.id) or member
+            for ref in refs:
+                current.session.judged(ref)
         self._acknowledge(current, rulings)
         await self._conclude(current, rulings)
 
