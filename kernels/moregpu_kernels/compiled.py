@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from moregpu_kernels.arena import Lifetime, assign
+from moregpu_kernels.catalogue import Catalogue
 from moregpu_kernels.device import Device
 from moregpu_kernels.errors import BadBinding, BadShape
 from moregpu_kernels.fuse import Step, fuse
@@ -83,6 +84,7 @@ def compile_steps(
     outputs: Sequence[str],
     *,
     choices: Choices | None = None,
+    catalogue: Catalogue | None = None,
     variant: str | None = None,
     fused: bool = True,
 ) -> Compiled:
@@ -96,7 +98,7 @@ def compile_steps(
         As planning and compiling.
 
     """
-    steps, plans, dtypes = _planned(device, steps, feeds, outputs, choices, variant, fused)
+    steps, plans, dtypes = _planned(device, steps, feeds, outputs, _Planning(choices, catalogue, variant), fused)
     shapes = {one.output: planned.out_shape for one, planned in zip(steps, plans, strict=True)}
     lifetimes = _lifetimes(steps, plans, feeds, outputs, shapes, dtypes)
     arena = assign(lifetimes)
@@ -140,19 +142,27 @@ def compile_steps(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Planning:
+    """What decides between variants."""
+
+    choices: Choices | None
+    catalogue: Catalogue | None
+    variant: str | None
+
+
 def _planned(
     device: Device,
     steps: Sequence[Step],
     feeds: Mapping[str, Array | Resident],
     outputs: Sequence[str],
-    choices: Choices | None,
-    variant: str | None,
+    planning: _Planning,
     fused: bool,
 ) -> tuple[list[Step], list[Plan], dict[str, str]]:
     """Plan every step, and, where steps may be fused, plan what they became."""
     shapes: dict[str, tuple[int, ...]] = {name: tuple(feed.shape) for name, feed in feeds.items()}
     dtypes: dict[str, str] = {name: str(feed.dtype) for name, feed in feeds.items()}
-    plans = _plan_each(device, steps, shapes, dtypes, choices, variant)
+    plans = _plan_each(device, steps, shapes, dtypes, planning)
     missing = [name for name in outputs if name not in {one.output for one in steps}]
     if missing:
         raise BadBinding(f"No step writes {', '.join(missing)}", "Outputs are results of steps")
@@ -163,7 +173,7 @@ def _planned(
         return list(steps), plans, dtypes
     shapes = {name: tuple(feed.shape) for name, feed in feeds.items()}
     dtypes = {name: str(feed.dtype) for name, feed in feeds.items()}
-    return joined, _plan_each(device, joined, shapes, dtypes, choices, variant), dtypes
+    return joined, _plan_each(device, joined, shapes, dtypes, planning), dtypes
 
 
 def _plan_each(
@@ -171,8 +181,7 @@ def _plan_each(
     steps: Sequence[Step],
     shapes: dict[str, tuple[int, ...]],
     dtypes: dict[str, str],
-    choices: Choices | None,
-    variant: str | None,
+    planning: _Planning,
 ) -> list[Plan]:
     plans: list[Plan] = []
     for one in steps:
@@ -190,7 +199,12 @@ def _plan_each(
             _dtype(one, dtypes),
             one.parameters,
         )
-        planned = plan(request, device.traits, choices, variant=variant, expression=one.expression)
+        if planning.catalogue is not None and one.operation in planning.catalogue:
+            planned = planning.catalogue.plan(request, device.traits)
+        else:
+            planned = plan(
+                request, device.traits, planning.choices, variant=planning.variant, expression=one.expression
+            )
         shapes[one.output], dtypes[one.output] = planned.out_shape, planned.out_dtype
         plans.append(planned)
     return plans

@@ -115,7 +115,7 @@ def _adapter(
     )
 
 
-# ---- listing -----------------------------------------------------------------------------------------------------------
+# ---- listing -------------------------------------------------------------------------------------------------------
 
 
 def probe(timeout_s: float = PROBE_TIMEOUT_S, command: Sequence[str] | None = None) -> tuple[AdapterInfo, ...]:
@@ -140,11 +140,16 @@ def probe(timeout_s: float = PROBE_TIMEOUT_S, command: Sequence[str] | None = No
         answer = json.loads(done.stdout.decode(errors="replace").strip().rpartition("\n")[2])
         if "error" in answer:
             raise ProbeFailed(str(answer["error"]), str(answer.get("hint", "")), _tail(done.stderr))
-        return tuple(AdapterInfo(**{**entry, "features": tuple(entry["features"])}) for entry in answer["adapters"])
+        return tuple(_read_adapter(entry) for entry in answer["adapters"])
     except (ValueError, KeyError, TypeError):
         raise ProbeFailed(
             f"The adapter probe ended with status {done.returncode} and no answer", hint, _tail(done.stderr)
         ) from None
+
+
+def _read_adapter(entry: dict[str, Any]) -> AdapterInfo:
+    fields: dict[str, Any] = {**entry, "features": tuple(entry["features"])}
+    return AdapterInfo(**fields)
 
 
 def list_adapters() -> tuple[AdapterInfo, ...]:
@@ -178,7 +183,7 @@ def _tail(output: bytes | None) -> str:
     return (output or b"").decode(errors="replace")[-2000:]
 
 
-# ---- the byte ledger ---------------------------------------------------------------------------------------------------
+# ---- the byte ledger -----------------------------------------------------------------------------------------------
 
 
 class Ledger:
@@ -206,7 +211,7 @@ class Ledger:
         return self.budget_bytes - self.held_bytes
 
 
-# ---- a device ----------------------------------------------------------------------------------------------------------
+# ---- a device ------------------------------------------------------------------------------------------------------
 
 
 class Device:
@@ -263,7 +268,11 @@ class Device:
             raise BudgetExceeded(size, 0, self.traits.limits.max_buffer_bytes)
         self.ledger.charge(size)
         usage = wgpu.BufferUsage
-        flags = usage.MAP_READ | usage.COPY_DST if staging else usage.STORAGE | usage.UNIFORM | usage.COPY_SRC | usage.COPY_DST
+        flags = (
+            usage.MAP_READ | usage.COPY_DST
+            if staging
+            else usage.STORAGE | usage.UNIFORM | usage.COPY_SRC | usage.COPY_DST
+        )
         try:
             return self.native.create_buffer(size=size, usage=flags)
         except BaseException as error:

@@ -23,7 +23,7 @@ class NoAdapter(KernelError):
 
 
 class ProbeFailed(NoAdapter):
-    """The process that lists the adapters crashed, hung or answered nonsense. `output` is the end of what it printed."""
+    """The process that lists the adapters crashed, hung or answered nonsense; `output` is the end of what it said."""
 
     def __init__(self, detail: str, hint: str = "", output: str = ""):
         super().__init__(detail, hint)
@@ -43,7 +43,8 @@ class BudgetExceeded(KernelError):
 
     def __init__(self, needed_bytes: int, held_bytes: int, budget_bytes: int):
         super().__init__(
-            f"{needed_bytes:,} bytes are needed on the device, {held_bytes:,} of the budget of {budget_bytes:,} are in use",
+            f"{needed_bytes:,} bytes are needed on the device, and {held_bytes:,} of the budget of {budget_bytes:,} "
+            "are in use",
             "Run a smaller piece, release resident tensors, or raise the device's memory budget",
         )
         self.needed_bytes = needed_bytes
@@ -72,6 +73,10 @@ class BadBinding(KernelError):
 
 class BadShape(KernelError):
     """The shapes, types or parameters do not fit the operation."""
+
+
+class TooLargeToBind(BadShape):
+    """Even the smallest slice of a tensor is more than the device binds at once; cutting it on the host may help."""
 
 
 class BadFormula(KernelError):

@@ -7,6 +7,7 @@ throttle and the desktop stay in charge. A device that is lost in the middle is 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +16,13 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from moregpu_kernels.catalogue import Catalogue
 from moregpu_kernels.compiled import Compiled, Piece, Resident, compile_steps
 from moregpu_kernels.device import Device, recover
-from moregpu_kernels.errors import BadBinding, BadShape, BudgetExceeded
+from moregpu_kernels.errors import BadBinding, BadShape, BudgetExceeded, TooLargeToBind
 from moregpu_kernels.fuse import Step
-from moregpu_kernels.layout import Request
-from moregpu_kernels.plan import Choices, plan
+from moregpu_kernels.layout import Plan, Request
+from moregpu_kernels.plan import ELEMENTS_LIMIT, Choices, plan
 from moregpu_kernels.program import UNIFORM_STEP, Programs
 from moregpu_kernels.slices import host_slices
 from moregpu_kernels.template import Value
@@ -48,6 +50,7 @@ class Executor:
         self.device = device
         self.programs = Programs(device)
         self.choices: Choices = choices or {}
+        self.catalogue = Catalogue()
         self.slice_s = slice_s
         self.submits = 0
         self.longest_slice_s = 0.0
@@ -82,7 +85,9 @@ class Executor:
         parameters = dict(parameters or {})
         request = Request(operation, {n: a.shape for n, a in given.items()}, _dtype(given), parameters)
         one = Step(operation, {name: name for name in given}, "out", parameters)
-        planned = plan(request, self.device.traits, self.choices, variant=variant) if not _has_giants(request) else None
+        if operation in self.catalogue:
+            return self.run([one], given, ["out"], between=between)["out"]
+        planned = self._plan(request, variant)
         pieces = host_slices(request, self.device.traits, self.device.ledger.budget_bytes, planned)
         if pieces is None:
             return self.run([one], given, ["out"], between=between, variant=variant)["out"]
@@ -93,6 +98,15 @@ class Executor:
             part = {name: piece.take(name, array) for name, array in given.items()}
             piece.put(out, self.run([one], part, ["out"], between=between, variant=variant)["out"])
         return out
+
+    def _plan(self, request: Request, variant: str | None) -> Plan | None:
+        """Plan a request whole; None where it is too large for that."""
+        if any(math.prod(shape) > ELEMENTS_LIMIT for shape in request.shapes.values()):
+            return None
+        try:
+            return plan(request, self.device.traits, self.choices, variant=variant)
+        except TooLargeToBind:
+            return None
 
     def run(
         self,
@@ -110,7 +124,7 @@ class Executor:
         """
         self.device.check_thread()
         return cast(
-            dict[str, Array],
+            "dict[str, Array]",
             recover(self.device, lambda: self._run(tuple(steps), feeds, tuple(outputs), between, variant, fused)),
         )
 
@@ -134,7 +148,7 @@ class Executor:
             self._drop(key)
         self._buffers.trim()
 
-    # ---- one run -------------------------------------------------------------------------------------------------------
+    # ---- one run ----------------------------------------------------------------------------------------------------
 
     def _run(
         self,
@@ -186,7 +200,7 @@ class Executor:
             try:
                 compiled = compile_steps(
                     self.device, self.programs, self._buffers, steps, feeds, outputs,
-                    choices=self.choices, variant=variant, fused=fused,
+                    choices=self.choices, catalogue=self.catalogue, variant=variant, fused=fused,
                 )  # fmt: skip
                 break
             except BudgetExceeded:
@@ -219,7 +233,7 @@ class Executor:
         planned_s = 0.0
         encoder, stage = self._begin()
         limit = self.device.traits.limits.max_groups
-        for position, piece in enumerate(compiled.pieces):
+        for piece in compiled.pieces:
             first = 0
             while first < piece.groups:
                 each_s = self._rate(piece) * piece.work / piece.groups
@@ -241,7 +255,6 @@ class Executor:
                     self._settle_slice(batch, planned_s, between)
                     encoder, stage = self._begin()
                     batch, planned_s = [], 0.0
-            del position
         stage.end()
         started = time.perf_counter()
         compiled.results.begin(encoder, self._buffers)
@@ -288,7 +301,7 @@ class Executor:
             self.device.queue.write_buffer(compiled.uniforms, piece.slot * UNIFORM_STEP, data)
             compiled.written[piece.slot] = (first, count)
 
-    # ---- what is kept --------------------------------------------------------------------------------------------------
+    # ---- what is kept -----------------------------------------------------------------------------------------------
 
     def _settle(self, resident: Resident) -> None:
         """Have an uploaded array on the device as it is now."""
@@ -326,12 +339,3 @@ def _dtype(arrays: Mapping[str, Array]) -> str:
             f"The inputs must have one dtype, not {', '.join(sorted(kinds)) or 'none'}", "Convert one of them"
         )
     return kinds.pop()
-
-
-def _has_giants(request: Request) -> bool:
-    """Whether a tensor has more elements than a kernel can count: then it is cut before it is planned."""
-    from math import prod
-
-    from moregpu_kernels.plan import ELEMENTS_LIMIT
-
-    return any(prod(shape) > ELEMENTS_LIMIT for shape in request.shapes.values())

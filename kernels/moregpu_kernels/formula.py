@@ -24,8 +24,8 @@ CONSTANTS: Final = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan
 FUNCTIONS: Final[dict[str, int]] = {
     name: arity
     for arity, names in {
-        1: "abs exp expm1 log log1p log2 log10 sqrt square reciprocal sin cos tan sinh cosh tanh sigmoid erf floor ceil "
-        "round sign relu gelu silu softplus negative",
+        1: "abs exp expm1 log log1p log2 log10 sqrt square reciprocal sin cos tan sinh cosh tanh sigmoid erf floor "
+        "ceil round sign relu gelu silu softplus negative",
         2: "minimum maximum power add subtract multiply divide less less_equal greater greater_equal equal not_equal",
         3: "where clip",
     }.items()
@@ -117,7 +117,7 @@ def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expr
             return expression
 
 
-# ---- the parser --------------------------------------------------------------------------------------------------------
+# ---- the parser ----------------------------------------------------------------------------------------------------
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign>\*\*|<=|>=|==|!=|[-+*/<>(),]))",
@@ -213,21 +213,21 @@ class _Parser:
     def _atom(self) -> Expression:
         if self.index >= len(self.tokens):
             raise BadFormula("The formula ends too early", self.text, len(self.text))
-        kind, token, position = self.tokens[self.index]
+        kind, word, position = self.tokens[self.index]
         self.index += 1
         if kind == "number":
-            return Number(float(token))
+            return Number(float(word))
         if kind == "name":
             if self._peek() == "(":
-                return self._call(token, position)
-            if token in FUNCTIONS:
-                raise BadFormula(f"{token} is a function: write {token}(…)", self.text, position)
-            return Number(CONSTANTS[token]) if token in CONSTANTS else Name(token)
-        if token == "(":
+                return self._call(word, position)
+            if word in FUNCTIONS:
+                raise BadFormula(f"{word} is a function: write {word}(…)", self.text, position)
+            return Number(CONSTANTS[word]) if word in CONSTANTS else Name(word)
+        if word == "(":
             inner = self._comparison()
             self._expect(")")
             return inner
-        raise self._error(f"{token!r} is not expected here", self.index - 1)
+        raise self._error(f"{word!r} is not expected here", self.index - 1)
 
     def _call(self, function: str, position: int) -> Expression:
         if function not in FUNCTIONS:

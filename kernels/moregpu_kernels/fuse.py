@@ -6,7 +6,7 @@ Memory decides how long elementwise work takes: five operations fused read and w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -51,8 +51,9 @@ class Layout:
 
 @lru_cache(maxsize=512)
 def elementwise_kernel(expression: Expression, inputs: tuple[tuple[str, Layout], ...], axes: int) -> Kernel:
-    """Generate the kernel of an expression. `inputs` name every array and scalar that it uses; `axes` is the number of
-    the output's axes where an input is strided.
+    """Generate the kernel of an expression.
+
+    `inputs` name every array and scalar that it uses; `axes` is the number of the output's axes where one is strided.
 
     Raises
     ------
@@ -86,10 +87,10 @@ def elementwise_kernel(expression: Expression, inputs: tuple[tuple[str, Layout],
     body = ["#include number", "#include functions", _MAIN]
     if is_strided:
         body.append("  if i >= u.count { return; }")
-        body.append("  var place = i;")
+        body.append("  var rest = i;")
         for axis in reversed(range(axes)):
-            body.append(f"  let x_{axis} = place % u.size_{axis};")
-            body.append(f"  place = place / u.size_{axis};")
+            body.append(f"  let x_{axis} = rest % u.size_{axis};")
+            body.append(f"  rest = rest / u.size_{axis};")
     else:
         body.append("  if i >= (u.count + 3u) / 4u { return; }")
     for name, layout in inputs:
@@ -106,11 +107,8 @@ def elementwise_kernel(expression: Expression, inputs: tuple[tuple[str, Layout],
     return parse_kernel("\n".join([*(f"//! {line}" for line in lines), *body]), "generated from a formula")
 
 
-_MAIN: Final = """@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let offset = wid.x + wid.y * grid.x;
-  if offset >= u.groups { return; }
-  let i = (u.first_group + offset) * 64u + lane;"""
+_MAIN: Final = """#entry 64
+  let i = group * 64u + lane;"""
 
 
 def write_expression(expression: Expression) -> tuple[list[str], str]:
@@ -127,6 +125,9 @@ def write_expression(expression: Expression) -> tuple[list[str], str]:
                     known[part] = f"v_{name}"
                 case Call(function, arguments):
                     text = _call(function, arguments, value)
+                    # Drivers reassociate sums and products across steps; the reference and its bound do not.
+                    if function in _INFIX and part != expression:
+                        text = f"opaque({text})"
                     known[part] = f"t_{len(lines)}"
                     lines.append(f"let t_{len(lines)} = {text};")
         return known[part]
@@ -139,22 +140,24 @@ _INFIX: Final = {"add": "+", "subtract": "-", "multiply": "*"}
 _SWAPPED: Final = {"greater": "less", "greater_equal": "less_equal"}
 _RENAMED: Final = {
     name: f"{name}_"
-    for name in "exp expm1 log log1p log2 log10 sin cos tan sinh cosh tanh erf sign where".split()
+    for name in "exp expm1 log log1p log2 log10 sin cos tan sinh cosh tanh erf sign where".split()  # noqa: SIM905
 } | {"sqrt": "square_root"}  # fmt: skip
 _POWERS_LIMIT: Final = 16
 
 
-def _call(function: str, arguments: tuple[Expression, ...], value: object) -> str:
-    assert callable(value)
+def _call(function: str, arguments: tuple[Expression, ...], value: Callable[[Expression], str]) -> str:
     if function == "power" and isinstance(arguments[1], Number):
         exponent = arguments[1].value
         if exponent == 0.5:
             return f"select(square_root({value(arguments[0])}), {{{{T}}}}(u.infinity), is_inf({value(arguments[0])}))"
         if exponent.is_integer() and 1 <= abs(exponent) <= _POWERS_LIMIT:
-            product = _repeated(str(value(arguments[0])), int(abs(exponent)))
+            product = _repeated(value(arguments[0]), int(abs(exponent)))
             return product if exponent > 0 else f"reciprocal({product})"
-    texts = [str(value(argument)) for argument in arguments]
+    texts = [value(argument) for argument in arguments]
     if function in _INFIX:
+        # x - x is not 0, and 0 · x is not 0, where x is infinite or NaN: hide it from drivers that think so.
+        if arguments[0] == arguments[1] or Number(0.0) in arguments:
+            texts[1] = f"opaque({texts[1]})"
         return f"{texts[0]} {_INFIX[function]} {texts[1]}"
     match function:
         case "negative":
@@ -172,7 +175,7 @@ def _call(function: str, arguments: tuple[Expression, ...], value: object) -> st
 
 
 def _repeated(text: str, exponent: int) -> str:
-    """x to a whole power by squaring, in an order that is fixed."""
+    """X to a whole power by squaring, in an order that is fixed."""
     if exponent == 1:
         return text
     half = _repeated(text, exponent // 2)
@@ -194,7 +197,7 @@ def _toml(texts: Sequence[str]) -> str:
     return "[" + ", ".join(f'"{text}"' for text in texts) + "]"
 
 
-# ---- chains ------------------------------------------------------------------------------------------------------------
+# ---- chains --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +284,8 @@ def _as_fused(one: Step, expression: Expression) -> Step:
 
 def _join(merged: Step, name: str, source: Step) -> Step | None:
     """Put `source` in the place of the input `name`; None where the result would be too large."""
-    assert merged.expression is not None and source.expression is not None
+    if merged.expression is None or source.expression is None:
+        return None
     inputs = {alias: tensor for alias, tensor in merged.inputs.items() if alias != name}
     alias_of = {tensor: alias for alias, tensor in inputs.items()}
     values: dict[str, Expression] = {}

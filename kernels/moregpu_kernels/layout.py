@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from moregpu_kernels.errors import BadShape
+from moregpu_kernels.errors import BadShape, TooLargeToBind
 from moregpu_kernels.template import Kernel, Value
 
 OUT: Final = "out"
@@ -117,7 +117,7 @@ def row_slices(
 
     Raises
     ------
-    BadShape
+    TooLargeToBind
         The fewest rows that may be taken are larger than a binding.
 
     """
@@ -130,8 +130,8 @@ def row_slices(
     step = math.lcm(multiple, *(alignment // math.gcd(alignment, size) for size in row_bytes if size))
     count = limits.max_binding_bytes // widest // step * step
     if count == 0:
-        raise BadShape(
-            f"{what}: {step} row(s) of {widest:,} bytes are more than the {limits.max_binding_bytes:,} that this device binds",
+        raise TooLargeToBind(
+            f"{what}: {step} row(s) of {widest:,} bytes are more than this device binds ({limits.max_binding_bytes:,})",
             "Cut the tensor into smaller ones",
         )
     for first in range(0, rows, count):

@@ -1,4 +1,4 @@
-"""Planning, pure: (operation, shapes, dtype, device, choices) → dispatches. No device is touched and nothing allocated."""
+"""Planning, pure: (operation, shapes, dtype, device, choices) → dispatches. Nothing is allocated, no device touched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planning of elementwise work: named operations, formulas and fused chains, flat where shapes agree, else broadcast."""
+"""Planning of elementwise work: named operations, formulas and fused chains; flat where shapes agree or broadcast."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from moregpu_kernels.errors import BadFormula, BadShape
+from moregpu_kernels.errors import BadFormula, BadShape, TooLargeToBind
 from moregpu_kernels.formula import Expression, check_names, names_of
 from moregpu_kernels.fuse import Layout, elementwise_kernel, expression_of
 from moregpu_kernels.layout import ITEM_BYTES, OUT, Dispatch, Plan, Request, Shape, Span, Traits, part, row_slices
@@ -20,9 +20,10 @@ _SLICE_ELEMENTS: Final = 256
 def plan_elements(request: Request, traits: Traits, expression: Expression | None = None) -> Plan:
     """Plan an elementwise operation; arrays broadcast as NumPy's do, scalars are parameters of their name."""
     tree = expression or expression_of(request.operation, request.parameters)
-    assert tree is not None
+    if tree is None:
+        raise BadShape(f"{request.operation} is not elementwise")
     text = str(request.parameters.get("text", request.operation))
-    check_names(text, tree, {**request.shapes, **{n: 0 for n, v in request.parameters.items() if n != "text"}})
+    check_names(text, tree, {**request.shapes, **{name: 0 for name in request.parameters if name != "text"}})
     names = names_of(tree)
     arrays = [name for name in names if name in request.shapes]
     if not arrays:
@@ -50,8 +51,8 @@ def plan_elements(request: Request, traits: Traits, expression: Expression | Non
         spans = (*(Span(name) for name in arrays), Span("~wide" if wide else OUT))
         largest = max(count * (4 if wide else item), *(math.prod(request.shapes[n]) * item for n in arrays))
         if largest > traits.limits.max_binding_bytes:
-            raise BadShape(
-                f"A broadcast of {largest:,} bytes is more than the {traits.limits.max_binding_bytes:,} that this device binds",
+            raise TooLargeToBind(
+                f"A broadcast of {largest:,} bytes is more than this device binds ({traits.limits.max_binding_bytes:,})",
                 "Cut the first axis into smaller pieces",
             )
         options = tuple(sorted({"dtype": request.dtype, "wide": wide}.items()))

@@ -6,6 +6,7 @@ of large products relies on the bound that this gives.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from moregpu_kernels.errors import BadShape
@@ -148,10 +149,10 @@ def _tiled(
     if out != OUT:
         temporaries.append((out, splits * m * n * 4))
     base: dict[str, Value] = {
-        **tile, "vector_k": 4 if k % 4 == 0 else 1, "vector_n": vector_n, "dtype": request.dtype, "wide": out_item != item,
-        "blocked": k > K_BLOCK, "splits": splits > 1,
+        **tile, "vector_k": 4 if k % 4 == 0 else 1, "vector_n": vector_n, "dtype": request.dtype,
+        "wide": out_item != item, "blocked": k > K_BLOCK, "splits": splits > 1,
     }  # fmt: skip
-    chunk = -(-(-(-k // splits)) // K_BLOCK) * K_BLOCK
+    chunk = _ceil_div(_ceil_div(k, splits), K_BLOCK) * K_BLOCK
     extra = tuple(name for name in ("bias", "residual") if name in stages)
     dispatches: list[Dispatch] = []
     sliced_rows = (k * item, n * out_item, *((n * item,) if "residual" in stages else ()))
@@ -162,7 +163,7 @@ def _tiled(
             if k_first > 0:
                 options |= {"accumulate": True, "blocked": True}
             if is_last:
-                options |= {name: True for name in extra}
+                options |= dict.fromkeys(extra, True)
                 options["epilogue"] = epilogue_lines(stages)
             tiles_m, tiles_n = -(-(last - first) // int(tile["tile_m"])), -(-n // int(tile["tile_n"]))
             spans = [part("a", first, last, k * item), part("b", k_first, k_last, n * item)]
@@ -215,5 +216,9 @@ def _split_sum(
     return dispatches
 
 
-def _items(options: dict[str, Value]) -> tuple[tuple[str, Value], ...]:
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _items(options: Mapping[str, Value]) -> tuple[tuple[str, Value], ...]:
     return tuple(sorted(options.items()))

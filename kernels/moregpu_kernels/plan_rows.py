@@ -1,4 +1,4 @@
-"""Planning of work along the last axis: softmax, layernorm, rmsnorm, reductions; and transpose and quantised products."""
+"""Planning of work along the last axis: softmax, norms, reductions; and of transpose and quantised products."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def plan_rows(request: Request, traits: Traits, variant: str) -> Plan:
     kernel = "softmax"
     if request.operation != "softmax":
         kernel = "normalize"
-        options |= {"centred": request.operation == "layernorm", **{name: True for name in extra}}
+        options |= {"centred": request.operation == "layernorm", **dict.fromkeys(extra, True)}
         uniforms = (float(request.parameters.get("epsilon", _EPSILON)),)
     out, out_item = ("~wide", 4) if wide else (OUT, item)
     dispatches: list[Dispatch] = []
@@ -88,7 +88,7 @@ def plan_rows(request: Request, traits: Traits, variant: str) -> Plan:
 
 
 def plan_reduction(request: Request, traits: Traits, variant: str) -> Plan:
-    """Plan sum, mean, max or min along the last axis of `a`; the output is float32 sums, stored in the input's dtype."""
+    """Plan sum, mean, max or min along the last axis of `a`: float32 sums, stored in the input's dtype."""
     shape = request.shape("a")
     if not shape:
         raise BadShape(f"{request.operation} works along the last axis; a scalar has none")

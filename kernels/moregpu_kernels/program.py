@@ -142,9 +142,10 @@ def explain(error: BaseException, kernel: Kernel, rendered: Rendered) -> BadKern
 
 
 def _detail(text: str) -> str:
-    found = re.search(r"parsing error: (.+)", text)
+    """What a compiler's message says, without the source lines that it quotes."""
+    found = re.search(r"(?:parsing|validation) error: (.+)", text)
     if found:
-        return found.group(1)
+        return "; ".join((found.group(1), *re.findall(r"^ *= (.+)$", text, re.MULTILINE)))
     lines = [line.strip() for line in text.splitlines() if line.strip() and "Validation Error" not in line]
     lines = [line for line in lines if line != "Caused by:" and not line.startswith("In wgpu")]
     return "; ".join(lines[:4]) or "The kernel does not compile"

@@ -91,7 +91,9 @@ def from_ggml(data: bytes, kind: str, rows: int, columns: int) -> Quantised:
 
     """
     if kind not in FORMATS or columns % BLOCK:
-        raise BadShape(f"{kind} of {columns} columns is not understood", f"Formats: {', '.join(FORMATS)}; blocks of {BLOCK}")
+        raise BadShape(
+            f"{kind} of {columns} columns is not understood", f"Formats: {', '.join(FORMATS)}; blocks of {BLOCK}"
+        )
     block_bytes = 2 + BLOCK * FORMATS[kind] // 8
     if len(data) != rows * (columns // BLOCK) * block_bytes:
         raise BadShape(

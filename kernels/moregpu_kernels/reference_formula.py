@@ -8,6 +8,7 @@ nothing can be said (a division by less than the error) it is infinite and the e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -45,16 +46,21 @@ def expect_formula(
         }
         value, error = _walk(expression, values, known)
         value, error = np.broadcast_arrays(value, error)
-        computed = np.where(np.isfinite(value), np.where(np.isnan(error), np.inf, error) + FLUSH, 0.0)
+        # Where nothing can be said everything is let through: a value of 0, a bound and a range without end.
+        unknown = np.isinf(error) | np.isnan(error)
+        value = np.where(unknown, 0.0, value)
+        computed = np.where(np.isfinite(value), error + FLUSH, 0.0)
         stored = computed
         if dtype == "float16":
             stored = computed + 2.0**-11 * (np.abs(value) + computed) + 2.0**-25
-        # Where nothing can be said, everything is let through: the range is as wide as can be.
-        unknown = np.isinf(error) | np.isnan(error)
-        highest = np.where(unknown, np.inf, value)
-        lowest = np.where(unknown, -np.inf, value)
-        stored = np.where(np.isinf(stored) & np.isfinite(value), np.finfo(np.float64).max, stored)
-        return Expected(value, stored, np.where(unknown, 0.0, computed), highest, lowest, dtype)
+        return Expected(
+            value,
+            np.where(unknown, np.finfo(np.float64).max, stored),
+            np.where(unknown, 0.0, computed),
+            np.where(unknown, np.inf, value),
+            np.where(unknown, -np.inf, value),
+            dtype,
+        )
 
 
 def _walk(part: Expression, values: Mapping[str, Array | float], known: dict[Expression, Pair]) -> Pair:
@@ -72,7 +78,12 @@ def _walk(part: Expression, values: Mapping[str, Array | float], known: dict[Exp
             pairs = [_walk(argument, values, known) for argument in arguments]
             value, error = _rule(function)(*pairs)
             own = (UNITS.get(function, 0.0) * np.abs(value)) * U32 + ABSOLUTE.get(function, 0.0)
-            error = error + np.where(np.isfinite(value), own, 0.0) + (FLUSH if function in UNITS else 0.0)
+            if function != "where":
+                for _, brought in pairs:
+                    error = np.where(np.isinf(brought), np.inf, error)
+            # A 0 of exact arguments is exact; other results may be flushed to it.
+            flushed = np.where((value == 0) & (error == 0), 0.0, FLUSH) if function in UNITS else 0.0
+            error = error + np.where(np.isfinite(value), own, 0.0) + flushed
             # What leaves float32 is infinite from here on, as on the device; near the edge it is not known.
             edge = (np.abs(value) + error >= FLOAT32_LIMIT) & (np.abs(value) - error < FLOAT32_LIMIT)
             value = np.where(np.abs(value) >= FLOAT32_LIMIT, np.copysign(np.inf, value), value)
@@ -85,13 +96,17 @@ def _rule(function: str) -> Callable[..., Pair]:
     if function in _RULES:
         return _RULES[function]
     if function in _MONOTONE:
-        return lambda pair: _monotone(_MONOTONE[function], pair)
+        return partial(_monotone, _MONOTONE[function])
     if function in _LIPSCHITZ:
-        slope, compute = _LIPSCHITZ[function]
-        return lambda pair: (compute(pair[0]), np.where(np.isfinite(pair[0]), slope * pair[1], pair[1]))
+        return partial(_lipschitz, *_LIPSCHITZ[function])
     if function in _COMPARISONS:
-        return lambda a, b: _comparison(function, a, b)
+        return partial(_comparison, function)
     raise BadFormula(f"There is no reference for {function}")
+
+
+def _lipschitz(slope: float, compute: Callable[[Floats], Floats], pair: Pair) -> Pair:
+    """A function whose slope is bounded everywhere."""
+    return compute(pair[0]), np.where(np.isfinite(pair[0]), slope * pair[1], pair[1])
 
 
 def _monotone(compute: Callable[[Floats], Floats], pair: Pair) -> Pair:
@@ -166,7 +181,9 @@ def _where(condition: Pair, yes: Pair, no: Pair) -> Pair:
     value = np.where(chosen, yes[0], no[0])
     error = np.where(chosen, yes[1], no[1])
     both = _apart(yes[0], no[0]) + yes[1] + no[1]
-    return value, np.where((condition[1] > 0) & ((np.abs(condition[0]) <= condition[1]) | (condition[1] >= 1)), both, error)
+    return value, np.where(
+        (condition[1] > 0) & ((np.abs(condition[0]) <= condition[1]) | (condition[1] >= 1)), both, error
+    )
 
 
 _COMPARISONS: Final[dict[str, Callable[[Floats, Floats], Any]]] = {
@@ -201,7 +218,17 @@ def _reciprocal(a: Pair) -> Pair:
 
 
 def _gelu(x: Floats) -> Floats:
-    return 0.5 * x * (1.0 + np.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
+    # (1 + tanh z)/2 = sigmoid(2z), which loses nothing where x is far below 0.
+    return x * _sigmoid(2.0 * 0.7978845608028654 * (x + 0.044715 * x**3))
+
+
+def _gelu_pair(a: Pair) -> Pair:
+    """Its slope is at most 1.13; and roundoffs of 2z, the argument of its exponential, count |2z| times below 0."""
+    x = a[0]
+    value = _gelu(x)
+    grown = np.where(x < 0, 2.0 * 0.7978845608028654 * (np.abs(x) + 0.044715 * np.abs(x) ** 3), 0.0)
+    own = np.where(np.isfinite(value) & np.isfinite(grown), 6 * grown * U32 * np.abs(value), 0.0)
+    return value, np.where(np.isfinite(x), 1.13 * a[1], a[1]) + own
 
 
 def _sigmoid(x: Floats) -> Floats:
@@ -219,9 +246,10 @@ def _expm1_like(x: Floats) -> Floats:
 
 
 _RULES: Final[dict[str, Callable[..., Pair]]] = {
-    "add": _add, "subtract": _subtract, "multiply": _multiply, "divide": _divide, "negative": _negative, "power": _power,
+    "add": _add, "subtract": _subtract, "multiply": _multiply, "divide": _divide, "negative": _negative,
+    "power": _power,
     "minimum": _minimum, "maximum": _maximum, "clip": _clip, "where": _where, "tan": _tan, "cosh": _cosh,
-    "square": _square, "reciprocal": _reciprocal,
+    "square": _square, "reciprocal": _reciprocal, "gelu": _gelu_pair,
 }  # fmt: skip
 
 _MONOTONE: Final[dict[str, Callable[[Floats], Floats]]] = {
@@ -232,5 +260,5 @@ _MONOTONE: Final[dict[str, Callable[[Floats], Floats]]] = {
 
 _LIPSCHITZ: Final[dict[str, tuple[float, Callable[[Floats], Floats]]]] = {
     "abs": (1.0, np.abs), "sin": (1.0, np.sin), "cos": (1.0, np.cos), "relu": (1.0, lambda x: np.maximum(x, 0.0)),
-    "gelu": (1.13, _gelu), "silu": (1.1, lambda x: x * _sigmoid(x)), "softplus": (1.0, lambda x: np.logaddexp(x, 0.0)),
+    "silu": (1.1, lambda x: x * _sigmoid(x)), "softplus": (1.0, lambda x: np.logaddexp(x, 0.0)),
 }  # fmt: skip

@@ -1,5 +1,6 @@
-"""References and bounds of the operations that the pool does not name: reductions, norms with weights, transpose,
-quantised products, epilogues and formulas. `expect_any` knows the named ones too.
+"""References and bounds of the operations that the pool does not name.
+
+Reductions, norms with weights, transpose, quantised products, epilogues, formulas; `expect_any` knows the named too.
 """
 
 from __future__ import annotations
@@ -50,7 +51,12 @@ def expect_any(operation: str, arrays: Mapping[str, Array], parameters: Mapping[
 
 
 def _expected(
-    value: Floats, error: Floats, dtype: str, highest: Floats | None = None, lowest: Floats | None = None, exact: bool = False
+    value: Floats,
+    error: Floats,
+    dtype: str,
+    highest: Floats | None = None,
+    lowest: Floats | None = None,
+    exact: bool = False,
 ) -> Expected:
     computed = np.where(np.isfinite(value), error + FLUSH, 0.0)
     stored = computed
@@ -100,7 +106,9 @@ def _norm(operation: str, a: Floats, arrays: Mapping[str, Array], epsilon: float
 
 def _quantised(operation: str, arrays: Mapping[str, Array], dtype: str) -> Expected:
     """32 products in a block, times its scale, and blocks in at least eight lanes: 34 + K/256 roundoffs and a tree."""
-    matrix = dequantise(Quantised(operation.removeprefix("gemv_"), arrays["quants"], arrays["scales"])).astype(np.float64)
+    matrix = dequantise(Quantised(operation.removeprefix("gemv_"), arrays["quants"], arrays["scales"])).astype(
+        np.float64
+    )
     x = arrays["x"].astype(np.float64)
     value, total = matrix @ x, np.abs(matrix) @ np.abs(x)
     error = (40 + x.size / 256) * U32 * np.where(np.isfinite(total), total, 0.0) + x.size * FLUSH

@@ -54,7 +54,7 @@ class HostPieces:
 
 
 def host_slices(request: Request, traits: Traits, budget_bytes: int, planned: Plan | None) -> HostPieces | None:
-    """Cut a request into parts that fit; None where it fits whole.
+    """Cut a request into parts that fit; None where it fits whole. No plan: it is too large to be planned.
 
     Raises
     ------
@@ -66,7 +66,9 @@ def host_slices(request: Request, traits: Traits, budget_bytes: int, planned: Pl
     """
     item = ITEM_BYTES[request.dtype]
     room = int(min(budget_bytes * BUDGET_SHARE, traits.limits.max_buffer_bytes))
-    if planned is not None:
+    if planned is None:
+        room = min(room, traits.limits.max_binding_bytes)
+    else:
         tensors = [math.prod(shape) * item for shape in (*request.shapes.values(), planned.out_shape)]
         total = sum(tensors) + sum(size for _, size in planned.temporaries)
         if total <= budget_bytes * (2 * BUDGET_SHARE) and max(tensors) <= traits.limits.max_buffer_bytes:

@@ -1,8 +1,9 @@
 """WGSL files with front matter, and the small template engine that renders them.
 
 A kernel's file starts with lines `//!` of TOML: its name, what it binds, its uniforms and its options with their
-defaults. The rest is WGSL with four directives, each on a line of its own: `#if CONDITION` … `#elif` … `#else` …
-`#endif`, `#for NAME in FIRST..LAST` (half-open) … `#endfor`, `#include NAME`, and `{{expression}}` inside lines.
+defaults. The rest is WGSL with directives, each on a line of its own: `#if CONDITION` … `#elif` … `#else` … `#endif`,
+`#for NAME in FIRST..LAST` (half-open) … `#endfor`, `#include NAME`, `#entry SIZE` (the head of `main`, up to the number
+of the workgroup, `group`, and of the invocation in it, `lane`), and `{{expression}}` inside lines.
 Expressions know integers, strings, names of options, `+ - * // %`, comparisons, `and or not` and `ceil_div(a, b)`.
 Every rendered line remembers where it came from, so that a compiler's message can name the line that a person wrote.
 """
@@ -28,9 +29,15 @@ Value = int | float | str | bool
 FOLDER: Final = Path(__file__).parent / "wgsl"
 ACCESSES: Final = ("read", "write", "read_write")
 UNIFORM_TYPES: Final = {"u32": "I", "i32": "i", "f32": "f"}
-STANDARD_UNIFORMS: Final = (("first_group", "u32"), ("groups", "u32"), ("infinity", "f32"), ("nan", "f32"), ("zero", "u32"))
-"""Every kernel's uniforms begin with these: the range of groups that this dispatch computes, two values that WGSL cannot
-write as constants, and a 0 that compilers cannot see through."""
+STANDARD_UNIFORMS: Final = (
+    ("first_group", "u32"),
+    ("groups", "u32"),
+    ("infinity", "f32"),
+    ("nan", "f32"),
+    ("zero", "u32"),
+)
+"""Every kernel's uniforms begin with these: the range of groups that this dispatch computes, two values that WGSL
+cannot write as constants, and a 0 that compilers cannot see through."""
 
 _FOR_LIMIT: Final = 4096
 _LINES_LIMIT: Final = 50_000
@@ -168,7 +175,7 @@ def evaluate(expression: str, scope: Mapping[str, Value]) -> Value:
     return _evaluate(expression, scope, "expression", 0)
 
 
-# ---- front matter ----------------------------------------------------------------------------------------------------
+# ---- front matter --------------------------------------------------------------------------------------------------
 
 
 def _binding(entry: Any, file: str) -> Binding:
@@ -191,7 +198,7 @@ def _uniform(entry: Any, file: str) -> tuple[str, str]:
     return found.group(1), found.group(2)
 
 
-# ---- declarations that every kernel gets -----------------------------------------------------------------------------
+# ---- declarations that every kernel gets ---------------------------------------------------------------------------
 
 
 def _types(vector: int) -> dict[str, Value]:
@@ -225,8 +232,10 @@ def _declarations(
 
 
 def _accessors(binding: Binding, element: str) -> Iterator[str]:
-    """Functions to read and write a tensor: one vector (`load_`, `store_`), or four neighbours from any element on
-    (`quad_`, `put_quad_`), of which `left` exist."""
+    """Functions to read and write a tensor.
+
+    One vector (`load_`, `store_`), or four neighbours from any element on (`quad_`, `put_quad_`), of which `left` exist.
+    """
     name = binding.name
     loads = {
         "vec4<f32>": f"fn load_{name}(i: u32) -> vec4<f32> {{ return {name}[i]; }}",
@@ -265,8 +274,8 @@ def _accessors(binding: Binding, element: str) -> Iterator[str]:
 
 
 _HALF: Final = (
-    "// Float32 to float16 bits, to nearest even, with subnormals, overflow to infinity and NaN kept: pack2x16float may",
-    "// round either way and leaves overflow open.",
+    "// Float32 to float16 bits, to nearest even, with subnormals, overflow to infinity and NaN kept: pack2x16float",
+    "// may round either way and leaves overflow open.",
     "fn half_bits(v: vec4<f32>) -> vec4<u32> {",
     "  let bits = bitcast<vec4<u32>>(v);",
     "  let sign = (bits >> vec4<u32>(16u)) & vec4<u32>(0x8000u);",
@@ -290,7 +299,17 @@ _HALF: Final = (
 )
 
 
-# ---- directives ------------------------------------------------------------------------------------------------------
+_ENTRY: Final = (
+    "@compute @workgroup_size(SIZE)",
+    "fn main(@builtin(workgroup_id) place: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>,",
+    "        @builtin(local_invocation_index) lane: u32) {",
+    "  let offset = place.x + place.y * grid.x;",
+    "  if offset >= u.groups { return; }",
+    "  let group = u.first_group + offset;",
+)
+
+
+# ---- directives ----------------------------------------------------------------------------------------------------
 
 
 def _expand(lines: list[tuple[int, str]], scope: dict[str, Value], file: str, depth: int) -> list[tuple[str, str, int]]:
@@ -315,6 +334,10 @@ def _expand(lines: list[tuple[int, str]], scope: dict[str, Value], file: str, de
                     raise BadKernel("The loop makes too many lines", file=file, line=number, source_line=line)
         elif word == "#include":
             output += _include(rest.strip(), scope, file, number, depth)
+            index += 1
+        elif word == "#entry":
+            size = _text(_evaluate(rest, scope, file, number))
+            output += [(text.replace("SIZE", size), file, number) for text in _ENTRY]
             index += 1
         elif word in ("#elif", "#else", "#endif", "#endfor"):
             raise BadKernel(f"{word} closes nothing", file=file, line=number, source_line=line)
@@ -388,7 +411,7 @@ def _text(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# ---- expressions -----------------------------------------------------------------------------------------------------
+# ---- expressions ---------------------------------------------------------------------------------------------------
 
 _OPERATORS: Final[dict[type, Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,

@@ -23,11 +23,8 @@ fn part(word: u32) -> vec4<f32> {
 }
 #endif
 
-@compute @workgroup_size({{size}})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let offset = wid.x + wid.y * grid.x;
-  if offset >= u.groups { return; }
-  let row = (u.first_group + offset) * {{size // lanes}}u + lane / {{lanes}}u;
+#entry size
+  let row = group * {{size // lanes}}u + lane / {{lanes}}u;
   let count = select(0u, u.blocks, row < u.rows);
   let start = row * u.blocks;
   let first = lane & {{lanes - 1}}u;

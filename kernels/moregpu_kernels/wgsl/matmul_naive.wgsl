@@ -4,14 +4,10 @@
 //! uniforms = ["m: u32", "n: u32", "k: u32"]
 //! [options]
 //! vector = 1
-@compute @workgroup_size(8, 8)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>, @builtin(local_invocation_id) lane: vec3<u32>) {
-  let offset = wid.x + wid.y * grid.x;
-  if offset >= u.groups { return; }
-  let group = u.first_group + offset;
+#entry 64
   let tiles_n = (u.n + 7u) / 8u;
-  let row = (group / tiles_n) * 8u + lane.y;
-  let column = (group % tiles_n) * 8u + lane.x;
+  let row = (group / tiles_n) * 8u + lane / 8u;
+  let column = (group % tiles_n) * 8u + lane % 8u;
   if row >= u.m || column >= u.n { return; }
   var sum = 0.0;
   for (var block = 0u; block < u.k; block += 256u) {

@@ -62,25 +62,22 @@ var<workgroup> tile_a: array<vec4<f32>, {{tile_m * (tile_k // 4 + 1)}}>;
 var<workgroup> tile_b: array<vec4<f32>, {{tile_k * tile_n // 4}}>;
 #endif
 
-@compute @workgroup_size({{(tile_m // rows) * (tile_n // columns)}})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let offset = wid.x + wid.y * grid.x;
-  if offset >= u.groups { return; }
-  var group = u.first_group + offset;
+#entry (tile_m // rows) * (tile_n // columns)
 #if splits
   let split = group / (u.tiles_m * u.tiles_n);
-  group = group % (u.tiles_m * u.tiles_n);
+  let tile = group % (u.tiles_m * u.tiles_n);
   let k_begin = u.k_first + split * u.k_chunk;
   let k_end = min(u.k_last, k_begin + u.k_chunk);
 #else
   let split = 0u;
+  let tile = group;
   let k_begin = u.k_first;
   let k_end = u.k_last;
 #endif
   // Bands of eight tile rows: neighbouring groups share columns of B while they are in the cache.
-  let band = group / (8u * u.tiles_n);
+  let band = tile / (8u * u.tiles_n);
   let band_rows = min(8u, u.tiles_m - band * 8u);
-  let within = group - band * 8u * u.tiles_n;
+  let within = tile - band * 8u * u.tiles_n;
   let row_0 = (band * 8u + within % band_rows) * {{tile_m}}u + lane / {{tile_n // columns}}u;
   let column_0 = (within / band_rows) * {{tile_n}}u + (lane % {{tile_n // columns}}u) * 4u;
   let lane_m = lane / {{tile_n // columns}}u;

@@ -42,11 +42,8 @@ fn normal(x: {{T}}, i: u32, scale: f32, mean: f32, spread: f32, top: u32) -> {{T
   return affine(y, i);
 }
 
-@compute @workgroup_size({{size}})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let offset = wid.x + wid.y * grid.x;
-  if offset >= u.groups { return; }
-  let row = (u.first_group + offset) * {{size // lanes}}u + lane / {{lanes}}u;
+#entry size
+  let row = group * {{size // lanes}}u + lane / {{lanes}}u;
   let count = select(0u, u.columns / {{vector}}u, row < u.rows);
   let start = row * (u.columns / {{vector}}u);
   let first = lane & {{lanes - 1}}u;
@@ -63,7 +60,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: ve
   for (var i = first; i < count; i += {{lanes}}u) { top = max(top, across_size(load_a(start + i))); }
 #endif
   top = row_max(top, lane);
-  // Above 2^50 squares could overflow: work on 2^-80 of everything.
+  // Above 2^50 squares could overflow: work on 2^-80 of everything (opaque: not on 2^-80 of the sum).
   let is_huge = top >= 0x58800000u;
   let scale = select(1.0, 8.271806125530277e-25, is_huge);
   let epsilon = select(u.epsilon, 0.0, is_huge);
@@ -73,10 +70,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: ve
   var sum = 0.0;
 #if held > 0
 #for h in 0..held
-  sum += across_sum(v_{{h}} * scale);
+  sum += across_sum(opaque(v_{{h}} * scale));
 #endfor
 #else
-  for (var i = first; i < count; i += {{lanes}}u) { sum += across_sum(load_a(start + i) * scale); }
+  for (var i = first; i < count; i += {{lanes}}u) { sum += across_sum(opaque(load_a(start + i) * scale)); }
 #endif
   mean = row_sum(sum, lane) / f32(u.columns);
 #endif

@@ -11,12 +11,9 @@
 //! joins = false
 #include number
 #include row
-@compute @workgroup_size({{size}})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let offset = wid.x + wid.y * grid.x;
-  if offset >= u.groups { return; }
+#entry size
   // Each part of each row is a piece of its own; columns and chunk count elements.
-  let piece = (u.first_group + offset) * {{size // lanes}}u + lane / {{lanes}}u;
+  let piece = group * {{size // lanes}}u + lane / {{lanes}}u;
   let row = piece / u.parts;
   let begin = (piece % u.parts) * u.chunk;
   let end = select(begin, min(u.columns, begin + u.chunk), row < u.rows);

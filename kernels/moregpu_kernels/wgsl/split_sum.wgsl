@@ -15,12 +15,9 @@
 //! residual = false
 //! epilogue = ""
 #include number
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let offset = wid.x + wid.y * grid.x;
-  if offset >= u.groups { return; }
+#entry 64
   let quads = (u.n + 3u) / 4u;
-  let index = (u.first_group + offset) * 64u + lane;
+  let index = group * 64u + lane;
   let row = index / quads;
   if row >= u.m { return; }
   let column = (index % quads) * 4u;
