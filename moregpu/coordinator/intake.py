@@ -64,10 +64,7 @@ class Intake:
             self._finish(row.id)
         if not waits:
             return row
-        row = await self.wait(row.id, wait_s)
-        if row.state not in JOB_ENDED:
-            await self._store.settle()  # it is told now, so it must be durable now
-        return row
+        return await self.wait(row.id, wait_s)
 
     async def sketch(self, who: Principal, spec: JobSpec) -> JobRow:
         """The job that a submit would keep; nothing is kept."""
@@ -91,7 +88,7 @@ class Intake:
                 async with asyncio.timeout(timeout_s):
                     await ended
             except TimeoutError:
-                pass
+                await self._store.settle()  # what is told now must be durable now
             return await self._row(job)
         finally:
             waiting.discard(ended)
