@@ -132,3 +132,14 @@ def test_what_one_task_owes_is_paid_before_the_next_begins() -> None:
     assert world.slicer.end() == pytest.approx(0.04)
     world.slicer.begin(None)
     assert world.now == pytest.approx(0.08)
+
+
+def test_idling_between_two_tasks_pays_what_the_first_owes() -> None:
+    world = World(0.5)
+    world.slicer.begin(None)
+    world.work(0.04)
+    world.slicer.end()
+    world.now += 1.0
+    world.slicer.begin(None)
+    assert world.now == pytest.approx(1.04)
+    assert world.rests == []
