@@ -260,3 +260,22 @@ def test_columns_of_a_larger_array_become_row_major_bytes() -> None:
     array = np.arange(12, dtype="f4").reshape(3, 4)[:, 1:3]
     assert bytes(as_bytes(array)) == np.array([[1, 2], [5, 6], [9, 10]], "f4").tobytes()
     assert misfit({"x": array}, {"x": Planned(dtype="float32", shape=(3, 2))}) == ""
+
+
+def test_the_largest_products_are_checked_by_vectors_unless_the_job_asks_for_all() -> None:
+    arrays = arrays_for("matmul", 2048)
+    right = numpy_result("matmul", arrays)
+    spot, full = judged("matmul", arrays, right), judged("matmul", arrays, right, "full")
+    assert isinstance(spot, Evidence)
+    assert isinstance(full, Evidence)
+    assert (spot.kind, spot.vectors, spot.checked) == ("freivalds", 4, True)
+    assert full.kind == "recomputed"
+
+
+def test_what_vectors_find_names_the_element() -> None:
+    arrays = arrays_for("matmul", 2048)
+    wrong = numpy_result("matmul", arrays)
+    wrong[1234, 567] += 1000
+    verdict = judged("matmul", arrays, wrong)
+    assert isinstance(verdict, Rejected)
+    assert "(1234, 567)" in verdict.reason

@@ -1,4 +1,7 @@
-"""Judge a kernel task's output in full: every element is recomputed, in blocks, and compared with its bound."""
+"""Judge a kernel task's output in full: recomputed in blocks, every element compared with its bound.
+
+The largest products alone are met by random vectors first, which pick the rows to recompute (`freivalds.py`).
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ from moregpu_kernels.reference import Expected, expect, expect_long_row
 
 from moregpu.jobs import Check, Evidence
 from moregpu.workloads.arrays import misfit
+from moregpu.workloads.kernel.freivalds import VECTORS, select_rows
 from moregpu.workloads.kernel.products import judge_product
 from moregpu.workloads.kernel.run import operands_of, operation_of, parameters_of
 from moregpu.workloads.protocol import Array, Rejected, TaskSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 BAND_ELEMENTS = 1 << 16
 """Elements judged at a time: what the judge needs in float64 for them stays in a few megabytes."""
@@ -25,12 +29,22 @@ LONG_ROW = 1 << 20
 """A longer row is a band of its own, judged in pieces."""
 
 
+FREIVALDS_FLOPS = 1 << 33
+"""Products of this many float operations and more are checked by vectors, which then cost a third of recomputing or
+less (`freivalds.py`; the two are even at 2³¹). Level "full" recomputes everything all the same."""
+
+
 def check_task(
-    task: TaskSpec, inputs: Mapping[str, Array], outputs: Mapping[str, Array], level: Check
+    task: TaskSpec,
+    inputs: Mapping[str, Array],
+    outputs: Mapping[str, Array],
+    level: Check,
+    entropy: Callable[[int], bytes],
 ) -> Evidence | Rejected:
     """Recompute a task and compare; only level "none" leaves it unchecked.
 
-    An output of other names, dtype, byte order or shape is rejected unseen.
+    An output of other names, dtype, byte order or shape is rejected unseen. `entropy` must not be known to the worker
+    before it handed its result in.
     """
     if level == "none":
         return Evidence(kind="unchecked")
@@ -41,14 +55,26 @@ def check_task(
     arrays = operands_of(task, inputs)
     output = outputs[OUTPUT]
     if OPERATIONS[operation].form == "product" and output.size and arrays["a"].size:
-        return _product(arrays, output, task.precision)
+        return _product(arrays, output, task.precision, level, entropy)
     if output.size == 0:
         return Evidence(kind="recomputed")
     return _bands(operation, arrays, parameters_of(task), output, task.precision)
 
 
-def _product(arrays: Mapping[str, Array], output: Array, dtype: str) -> Evidence | Rejected:
-    verdict = judge_product(arrays["a"], arrays["b"], output, dtype)
+def _product(
+    arrays: Mapping[str, Array], output: Array, dtype: str, level: Check, entropy: Callable[[int], bytes]
+) -> Evidence | Rejected:
+    a, b = arrays["a"], arrays["b"]
+    if level != "full" and 2 * output.size * b.shape[0] >= FREIVALDS_FLOPS:
+        selection = select_rows(a, b, output, dtype, entropy)
+        if not selection.everything:
+            rows = selection.rows
+            verdict = judge_product(a[rows], b, output[rows], dtype)
+            if verdict.wrong is None:
+                return Evidence(kind="freivalds", vectors=VECTORS, rows=len(rows), worst_ratio=verdict.worst)
+            at = int(rows[verdict.wrong[0]]), verdict.wrong[1]
+            return _rejected(at, output[at], verdict.value, verdict.bound, verdict.worst)
+    verdict = judge_product(a, b, output, dtype)
     if verdict.wrong is None:
         return Evidence(kind="recomputed", worst_ratio=verdict.worst)
     return _rejected(verdict.wrong, output[verdict.wrong], verdict.value, verdict.bound, verdict.worst)

@@ -58,8 +58,8 @@ class KernelWorkload:
         level: Check,
         entropy: Callable[[int], bytes],
     ) -> Evidence | Rejected:
-        """See `check.check_task`; needs no randomness, since everything is recomputed."""
-        return check_task(task, inputs, outputs, level)
+        """See `check.check_task`."""
+        return check_task(task, inputs, outputs, level, entropy)
 
     def combine(self, plan: Plan, parts: Sequence[Part], out: OutputWriter) -> None:
         """See `combine.combine_parts`."""
