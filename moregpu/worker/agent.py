@@ -16,25 +16,16 @@ from collections.abc import Callable, Iterable
 from random import Random, SystemRandom
 
 from moregpu.blobs.cache import SealedCache
-from moregpu.errors import (
-    HandshakeFailed,
-    InviteRefused,
-    KeyringLocked,
-    MoreGPUError,
-    NotConfigured,
-    Unavailable,
-    Unreachable,
-    VersionMismatch,
-)
+from moregpu.errors import KeyringLocked, MoreGPUError, NotConfigured
 from moregpu.jobs import Blob
 from moregpu.wire.identity import WorkerKeys
 from moregpu.wire.messages import Limits, ResultEntry, Welcome
 from moregpu.worker.compute import Compute
 from moregpu.worker.config import WorkerConfig
+from moregpu.worker.connections import Connections, Dropped, Refused
 from moregpu.worker.devices import cpu_device, lent_cores, machine_name, system_text, version
 from moregpu.worker.home import WorkerHome
 from moregpu.worker.limits import Decide, WorkerLimits
-from moregpu.worker.link import Link
 from moregpu.worker.load import LoadProbe
 from moregpu.worker.results import SETTLE_S, KeptResults
 from moregpu.worker.session import (
@@ -61,27 +52,8 @@ _log = logging.getLogger(__name__)
 DECIDE_S = 0.5
 """Period of the look at clock, limits and load."""
 
-LEAVE_S = 1.5
-"""How long `stop` tries to say goodbye."""
-
 KEYRING_S = 10.0
 """Between two tries to open a keyring that is locked."""
-
-OTHER_VERSION_S = 30.0
-"""Between two tries at a coordinator of another version: somebody has to update something."""
-
-
-class _Dropped(Exception):
-    """The connection is to be closed; another follows."""
-
-
-class _Refused(Exception):
-    """The coordinator refused the worker."""
-
-    def __init__(self, error: MoreGPUError, again: bool):
-        super().__init__(str(error))
-        self.error = error
-        self.again = again
 
 
 class Agent:
@@ -110,14 +82,10 @@ class Agent:
         self._limits = WorkerLimits(Limits(ceiling=config.ceiling, schedule=config.schedule), self._decide_now, decide)
         self._approved = True
         self._state: State = "starting"
-        self._trouble = ""
-        self._retry_s: float | None = None
-        self._address = ""
         self._shown = Status()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._connecting: asyncio.Task[None] | None = None
+        self._connections: Connections | None = None
         self._leaving = False
-        self._never_reached_until: float | None = None
 
     # -- from any thread
 
@@ -155,7 +123,6 @@ class Agent:
         `StateRefused`; and before the first Welcome also `Unreachable`, `HandshakeFailed`, `VersionMismatch`.
         """
         self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
         self._left = asyncio.Event()
         keys = await self._keys()
         if keys is None:
@@ -181,11 +148,14 @@ class Agent:
         )
         if enrolment.invite_id:
             self._session.invite = (enrolment.invite_id, enrolment.invite_secret)
+        self._connections = connections = Connections(
+            self._home, self._session, self._perform, self._connection_changed, self._config.enrol_wait_s
+        )
         self._results = KeptResults(self._home.folder / "results")
         self._session.restore(self._results.load(), self._now())
         self._transfers = Transfers(SealedCache(self._home.folder / "cache", self._config.cache_bytes))
         computes: dict[str, Compute] = {}
-        self._work = Work(self._session, computes, self._transfers, self._wake.set, self._kept, self._now)
+        self._work = Work(self._session, computes, self._transfers, connections.wake.set, self._kept, self._now)
         self._compute = computes[device.id] = Compute(
             self._work,
             device=device.id,
@@ -194,22 +164,22 @@ class Agent:
             hang_s=self._config.hang_s,
             unload_s=self._config.unload_s,
         )
-        self._timer: asyncio.TimerHandle | None = None
         self._settling: asyncio.TimerHandle | None = None
         self._load = LoadProbe()
         self._decide_now()
+        self._show("connecting", "")
         try:
             async with asyncio.TaskGroup() as group:
                 deciding = group.create_task(self._keep_deciding())
-                self._connecting = group.create_task(self._stay_connected())
-                await asyncio.wait([self._connecting])
-                deciding.cancel()
+                try:
+                    await connections.stay()
+                finally:
+                    deciding.cancel()
         except* MoreGPUError as errors:
             raise errors.exceptions[0] from None
         finally:
-            for timer in (self._timer, self._settling):
-                if timer is not None:
-                    timer.cancel()
+            if self._settling is not None:
+                self._settling.cancel()
             self._limits.close()
             self._keep_old()
             await self._work.close()
@@ -223,111 +193,14 @@ class Agent:
                 return await asyncio.to_thread(self._home.keys)
             except KeyringLocked as error:
                 self._show("starting", error.detail)
-                await self._pause_for(KEYRING_S)
+                try:
+                    async with asyncio.timeout(KEYRING_S):
+                        await self._left.wait()
+                except TimeoutError:
+                    pass
         return None
 
-    # -- the link
-
-    async def _stay_connected(self) -> None:
-        """Connect, and connect again, for ever."""
-        enrolment = self._home.enrolment
-        if enrolment is not None and not enrolment.welcomed:
-            self._never_reached_until = self._now() + self._config.enrol_wait_s
-        turn = 0
-        while not self._leaving:
-            self._show("connecting", self._trouble)
-            address, cs_pub, is_next = self._way(turn)
-            turn += 1
-            wait_s: float | None = None
-            try:
-                await self._connection(address, cs_pub, is_next)
-                turn, self._trouble = turn - 1, "the connection was closed"  # that address was right: again
-            except _Dropped as dropped:
-                turn, self._trouble = turn - 1, str(dropped)
-            except _Refused as refused:
-                if not refused.again:
-                    self._refused_for_good(refused.error)
-                self._trouble, wait_s = str(refused), self._session.refused_retry_s()
-            except (HandshakeFailed, VersionMismatch) as error:
-                self._give_up_before_enrolment(error, turn)
-                self._trouble, wait_s = error.detail, OTHER_VERSION_S if isinstance(error, VersionMismatch) else None
-            except (Unreachable, Unavailable) as error:
-                self._give_up_before_enrolment(error, turn)
-                self._trouble = error.detail
-            finally:
-                self._transfers.disconnected()
-                self._session.closed()
-            if not self._leaving:
-                self._retry_s = self._session.retry_s() if wait_s is None else wait_s
-                _log.info("connecting again in %.1f s: %s", self._retry_s, self._trouble)
-                self._show("connecting", self._trouble)
-                await self._pause_for(self._retry_s)
-                self._retry_s = None
-
-    def _way(self, turn: int) -> tuple[str, bytes, bool]:
-        """Address and session key of an attempt: all addresses with the newer key first, then with the older."""
-        enrolment = self._home.enrolment
-        if enrolment is None:
-            raise NotConfigured("this worker belongs to no pool", "give `moregpu join` an invite")
-        ways = [(address, cs_pub, cs_pub == enrolment.next_cs)
-                for cs_pub in (enrolment.next_cs, enrolment.cs_pub) if cs_pub
-                for address in enrolment.addresses]  # fmt: skip
-        return ways[turn % len(ways)]
-
-    def _give_up_before_enrolment(self, error: MoreGPUError, turn: int) -> None:
-        """A pool that was never reached is a mistake somebody can mend now; one that was, comes back."""
-        enrolment = self._home.enrolment
-        if self._never_reached_until is None or enrolment is None or turn < len(enrolment.addresses):
-            return
-        if not isinstance(error, Unreachable | Unavailable) or self._now() >= self._never_reached_until:
-            raise error
-
-    def _refused_for_good(self, error: MoreGPUError) -> None:
-        if isinstance(error, InviteRefused):
-            self._home.forget_invite()
-        raise error
-
-    async def _connection(self, address: str, cs_pub: bytes, is_next: bool) -> None:
-        """One connection, from its handshake to its end."""
-        session = self._session
-        link = await Link.open(address, session.keys, cs_pub, session.identity.pool)
-        self._address, self._link = address, link
-        if is_next:
-            self._home.promote()
-        session.opened(link.h, link.leaf, self._now())
-        self._wake.set()
-        try:
-            async with asyncio.TaskGroup() as group:
-                writing = group.create_task(self._write(link))
-                try:
-                    await self._read(link)
-                finally:
-                    writing.cancel()
-        except* (_Dropped, _Refused, HandshakeFailed, Unreachable) as errors:
-            raise errors.exceptions[0] from None
-        finally:
-            await link.close()
-
-    async def _read(self, link: Link) -> None:
-        async for messages in link.messages():
-            now = self._now()
-            for message in messages:
-                self._perform(self._session.receive(message, now))
-            self._wake.set()
-
-    async def _write(self, link: Link) -> None:
-        """Send what is ready, whenever something is: what became ready meanwhile shares messages and a signature."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            now = self._now()
-            self._perform(self._session.tick(now))
-            await link.send(self._session.outgoing(now))
-            if self._leaving:
-                raise _Dropped("leaving")
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = asyncio.get_running_loop().call_at(self._session.due(self._now()), self._wake.set)
+    # -- what the session decides
 
     def _perform(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -339,9 +212,7 @@ class Agent:
                 case Settled(ref=ref):
                     self._results.drop(ref)
                 case Admitted(welcome=welcome):
-                    self._note(welcome)
-                    self._transfers.connected(self._address, self._link.leaf, welcome.blob_token)
-                    self._never_reached_until, self._trouble = None, ""
+                    self._admitted(welcome)
                     self._approved = not welcome.pending
                     self._compute.warm_up()
                     self._show(self._settled_state(), self._limits.decision.reason)
@@ -349,12 +220,15 @@ class Agent:
                     self._approved = approved
                     self._limits.set_admin(limits)
                 case Close(reason=reason):
-                    raise _Dropped(reason)
+                    raise Dropped(reason)
                 case Refusal(error=error, again=again):
-                    raise _Refused(error, again)
+                    raise Refused(error, again)
 
-    def _note(self, welcome: Welcome) -> None:
+    def _admitted(self, welcome: Welcome) -> None:
         """Keep what a Welcome said; a full disk only means that the next start asks again."""
+        if self._connections is not None:
+            self._connections.admitted()
+            self._transfers.connected(self._connections.address, self._connections.leaf, welcome.blob_token)
         try:
             self._home.admitted(welcome)
         except OSError as error:
@@ -382,7 +256,7 @@ class Agent:
         while True:
             await asyncio.sleep(DECIDE_S)
             self._decide_now()
-            if not self._session.member:  # else the writer does
+            if self._connections is not None and not self._connections.is_open:  # else the writer does
                 self._perform(self._session.tick(self._now()))
             beats += 1
             if beats % 10 == 0:
@@ -396,7 +270,8 @@ class Agent:
             duty, reason = limits.decision.value, limits.decision.reason
             self._compute.set_duty(duty)
             self._perform(session.set_duty({self._compute.device: duty}, reason, self._now()))
-            self._wake.set()
+            if self._connections is not None:
+                self._connections.wake.set()
         session.owner = limits.owner
         self._show(self._settled_state() if session.member else self._state, limits.decision.reason)
 
@@ -406,20 +281,14 @@ class Agent:
         self._leaving = True
         self._show("leaving", "")
         self._left.set()
-        if self._connecting is None:
-            return  # not under way yet
-        self._perform(self._session.leave("the worker stops"))
-        self._wake.set()
-        goodbye_s = LEAVE_S if self._session.member else 0.0
-        asyncio.get_running_loop().call_later(goodbye_s, self._connecting.cancel)
+        if self._connections is not None:
+            self._perform(self._session.leave("the worker stops"))
+            self._connections.leave()
 
-    async def _pause_for(self, seconds: float) -> None:
-        """Sleep, unless `stop` comes first."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._left.wait()
-        except TimeoutError:
-            pass
+    def _connection_changed(self) -> None:
+        self._transfers.disconnected()
+        if not self._leaving:
+            self._show("connecting", "")
 
     # -- showing
 
@@ -436,14 +305,15 @@ class Agent:
         enrolment = self._home.enrolment
         session: WorkerSession | None = getattr(self, "_session", None)
         work: Work | None = getattr(self, "_work", None)
+        link = self._connections
         status = Status(
             state=state,
-            reason=self._trouble if state == "connecting" else reason,
+            reason=link.trouble if link is not None and state == "connecting" else reason,
             pool_name=enrolment.pool_name if enrolment else "",
             fingerprint=enrolment.fingerprint if enrolment else "",
             worker=session.keys.worker_id if session else "",
             name=session.identity.name if session else self._config.name,
-            address=self._address,
+            address=link.address if link is not None else "",
             duty=self._limits.decision.value,
             ceiling=self._limits.ceiling,
             schedule=self._limits.owner.schedule,
@@ -452,7 +322,7 @@ class Agent:
             done=work.tasks_done if work else 0,
             failed=work.tasks_failed if work else 0,
             busy_s=work.busy_s if work else 0.0,
-            retry_s=self._retry_s,
+            retry_s=link.retry_s if link is not None else None,
         )
         if status != self._shown:
             self._shown = status

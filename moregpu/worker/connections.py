@@ -1,0 +1,220 @@
+"""Stays connected: one connection after another, with patience that depends on what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from moregpu.errors import (
+    HandshakeFailed,
+    InviteRefused,
+    MoreGPUError,
+    NotConfigured,
+    Unavailable,
+    Unreachable,
+    VersionMismatch,
+)
+from moregpu.worker.home import WorkerHome
+from moregpu.worker.link import Link
+from moregpu.worker.session import Action, WorkerSession
+
+_log = logging.getLogger(__name__)
+
+LEAVE_S = 1.5
+"""How long `leave` tries to say goodbye."""
+
+OTHER_VERSION_S = 30.0
+"""Between two tries at a coordinator of another version: somebody has to update something."""
+
+
+class Dropped(Exception):
+    """The connection is to be closed; another follows."""
+
+
+class Refused(Exception):
+    """The coordinator refused the worker; `again`: only for now."""
+
+    def __init__(self, error: MoreGPUError, again: bool):
+        super().__init__(str(error))
+        self.error = error
+        self.again = again
+
+
+class Connections:
+    """Connects, carries the session's messages, and connects again."""
+
+    def __init__(
+        self,
+        home: WorkerHome,
+        session: WorkerSession,
+        perform: Callable[[Iterable[Action]], None],
+        changed: Callable[[], None],
+        patience_s: float,
+    ):
+        """Prepare, but connect to nobody yet.
+
+        Args:
+            home: the pool, and how to reach it.
+            session: what is said.
+            perform: carries out what the session decides; may raise `Dropped` and `Refused`.
+            changed: called when `trouble` or `retry_s` changed, and when a connection ended.
+            patience_s: how long to look for a pool that was never reached before.
+        """
+        self.wake = asyncio.Event()
+        """Set it when the session has something to send."""
+        self.address = ""
+        self.leaf = b""
+        """SHA-256 of the TLS leaf that the present connection saw."""
+        self.is_open = False
+        self.trouble = ""
+        """Why there is no connection, in words for the owner."""
+        self.retry_s: float | None = None
+        self._home = home
+        self._session = session
+        self._perform = perform
+        self._changed = changed
+        self._leaving = asyncio.Event()
+        self._staying: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        enrolled = home.enrolment is not None and home.enrolment.welcomed
+        self._give_up_at = None if enrolled else time.monotonic() + patience_s
+
+    async def stay(self) -> None:
+        """Until `leave`. Raises only what people must mend (see `Agent.run`)."""
+        self._staying = asyncio.current_task()
+        turn = 0
+        try:
+            while not self._leaving.is_set():
+                turn = await self._one(turn)
+        except asyncio.CancelledError:
+            if not self._leaving.is_set():
+                raise
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def leave(self) -> None:
+        """Send what is ready, then end `stay`; nothing that hangs delays it for long."""
+        self._leaving.set()
+        self.wake.set()
+        if self._staying is not None:
+            goodbye_s = LEAVE_S if self._session.member else 0.0
+            asyncio.get_running_loop().call_later(goodbye_s, self._staying.cancel)
+
+    def admitted(self) -> None:
+        """The session is in."""
+        self._give_up_at, self.trouble = None, ""
+
+    # -- one after another
+
+    async def _one(self, turn: int) -> int:
+        """Connect, work until the connection ends, wait; returns the next turn."""
+        address, cs_pub, is_next = self._way(turn)
+        wait_s: float | None = None
+        try:
+            await self._connection(address, cs_pub, is_next)
+            self.trouble = "the connection was closed"
+        except Dropped as dropped:
+            self.trouble = str(dropped)
+        except Refused as refused:
+            if not refused.again:
+                self._refused_for_good(refused.error)
+            self.trouble, wait_s = str(refused), self._session.refused_retry_s()
+        except (HandshakeFailed, VersionMismatch, Unreachable, Unavailable) as error:
+            turn += 1  # the next address, or the other key
+            self._give_up_before_enrolment(error, turn)
+            self.trouble = error.detail
+            wait_s = OTHER_VERSION_S if isinstance(error, VersionMismatch) else None
+        finally:
+            self.is_open = False
+            self._session.closed()
+            self._changed()
+        if not self._leaving.is_set():
+            self.retry_s = self._session.retry_s() if wait_s is None else wait_s
+            _log.info("connecting again in %.1f s: %s", self.retry_s, self.trouble)
+            self._changed()
+            await self._rest(self.retry_s)
+            self.retry_s = None
+        return turn
+
+    def _way(self, turn: int) -> tuple[str, bytes, bool]:
+        """Address and session key of an attempt: all addresses with the newer key first, then with the older."""
+        enrolment = self._home.enrolment
+        if enrolment is None:
+            raise NotConfigured("this worker belongs to no pool", "give `moregpu join` an invite")
+        ways = [
+            (address, cs_pub, cs_pub == enrolment.next_cs)
+            for cs_pub in (enrolment.next_cs, enrolment.cs_pub)
+            if cs_pub
+            for address in enrolment.addresses
+        ]
+        return ways[turn % len(ways)]
+
+    def _give_up_before_enrolment(self, error: MoreGPUError, turn: int) -> None:
+        """A pool that was never reached is a mistake somebody can mend now; one that was, comes back."""
+        enrolment = self._home.enrolment
+        if self._give_up_at is None or enrolment is None or turn < len(enrolment.addresses):
+            return
+        if not isinstance(error, Unreachable | Unavailable) or time.monotonic() >= self._give_up_at:
+            raise error
+
+    def _refused_for_good(self, error: MoreGPUError) -> None:
+        if isinstance(error, InviteRefused):
+            self._home.forget_invite()
+        raise error
+
+    async def _rest(self, seconds: float) -> None:
+        """Sleep, unless `leave` comes first."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._leaving.wait()
+        except TimeoutError:
+            pass
+
+    # -- one connection
+
+    async def _connection(self, address: str, cs_pub: bytes, is_next: bool) -> None:
+        """From its handshake to its end."""
+        session = self._session
+        link = await Link.open(address, session.keys, cs_pub, session.identity.pool)
+        self.address, self.leaf, self.is_open = address, link.leaf, True
+        if is_next:
+            self._home.promote()
+        session.opened(link.h, link.leaf, time.monotonic())
+        self.wake.set()
+        try:
+            async with asyncio.TaskGroup() as group:
+                writing = group.create_task(self._write(link))
+                try:
+                    await self._read(link)
+                finally:
+                    writing.cancel()
+        except* (Dropped, Refused, HandshakeFailed, Unreachable) as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            await link.close()
+
+    async def _read(self, link: Link) -> None:
+        async for messages in link.messages():
+            now = time.monotonic()
+            for message in messages:
+                self._perform(self._session.receive(message, now))
+            self.wake.set()
+
+    async def _write(self, link: Link) -> None:
+        """Send what is ready, whenever something is: what became ready meanwhile shares messages and a signature."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self.wake.wait()
+            self.wake.clear()
+            now = time.monotonic()
+            self._perform(self._session.tick(now))
+            await link.send(self._session.outgoing(now))
+            if self._leaving.is_set():
+                raise Dropped("leaving")
+            if self._timer is not None:
+                self._timer.cancel()
+            wait_s = self._session.due(time.monotonic()) - time.monotonic()
+            self._timer = loop.call_later(wait_s, self.wake.set)
