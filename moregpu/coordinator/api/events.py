@@ -14,7 +14,7 @@ from moregpu.errors import InvalidRequest
 from moregpu.wire.api import Event
 
 QUIET_S = 15.0
-"""A silent stream says that it lives this often, and looks whether its token still holds."""
+"""A stream says this often that it lives, and looks whether its token still holds."""
 
 
 async def stream(ask: Ask) -> Stream:
@@ -37,16 +37,23 @@ async def socket(ask: SocketAsk) -> None:
 
 
 async def until_gone(
-    events: AsyncIterator[Event], gone: Awaitable[None], quiet_s: float = QUIET_S
+    events: AsyncIterator[Event], gone: Awaitable[None], quiet_s: float | None = None
 ) -> AsyncIterator[Event | None]:
-    """Events as they come, None after each `quiet_s` seconds without one; ends when `gone` returns."""
+    """Events as they come, and None every `quiet_s` seconds, however many come; ends when `gone` returns."""
+    period_s = QUIET_S if quiet_s is None else quiet_s
+    loop = asyncio.get_running_loop()
     left = asyncio.ensure_future(gone)
     coming: asyncio.Future[Event] | None = None
+    look_at = loop.time() + period_s
     try:
         while not left.done():
             if coming is None:
                 coming = asyncio.ensure_future(anext(events))
-            done, _ = await asyncio.wait({coming, left}, timeout=quiet_s, return_when=asyncio.FIRST_COMPLETED)
+            wait_s = max(0.0, look_at - loop.time())
+            done, _ = await asyncio.wait({coming, left}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            if loop.time() >= look_at:
+                look_at = loop.time() + period_s
+                yield None
             if coming in done:
                 try:
                     event = coming.result()
@@ -54,8 +61,6 @@ async def until_gone(
                     return
                 coming = None
                 yield event
-            elif not done:
-                yield None
     finally:
         waiting: list[asyncio.Future[Any]] = [left] if coming is None else [left, coming]
         for future in waiting:

@@ -10,7 +10,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from moregpu.coordinator.api import events as doors_to_events
 from moregpu.wire.api import Event, Problem
+from moregpu.wire.invite import token_id
 from moregpu.wire.messages import SUBPROTOCOL
 from moregpu.wire.session import Channel
 
@@ -127,6 +129,24 @@ def test_server_sent_events_resume_by_their_id(pool: Pool) -> None:
     assert int(seen["id"]) == seen["data"]["seq"]
     later = pool.submit(token)
     assert _server_sent(pool, token, {"Last-Event-ID": seen["id"]}, "job.queued")["data"]["id"] == later
+
+
+def test_a_stream_ends_soon_after_its_token_does(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors_to_events, "QUIET_S", 0.1)
+    token = pool.token("viewer")
+    stream = pool.connection()
+    stream.request("GET", "/v1/events", headers={"Authorization": f"Bearer {token}"})
+    answer = stream.getresponse()
+    with events(pool, token) as link:
+        assert "snapshot" in str(link.recv(20))
+        pool.ask("DELETE", f"/v1/tokens/{token_id(token)}", pool.admin)
+        with pytest.raises(ConnectionClosed) as closed:
+            while True:
+                link.recv(20)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
+    assert answer.read()  # to its end
+    stream.close()
 
 
 def _server_sent(pool: Pool, token: str, headers: dict[str, str], wanted: str) -> dict[str, Any]:
