@@ -7,6 +7,7 @@ die with it.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -37,6 +38,8 @@ HEALTHY_S = 30.0
 """An agent that ran for so long is started again at once."""
 
 POLL_S = 0.25
+"""Period of the look at an agent that was asked to leave, and where the system cannot tell that a process ended."""
+
 STOP_S = 4.0
 """An agent that does not leave by then is killed; it hands its work back within 2."""
 
@@ -57,37 +60,52 @@ def run_worker(config: WorkerConfig, invite: Invite | None = None, *, stop: thre
         enrol(folder, invite)
     else:
         WorkerHome.existing(folder).close()
-    return Supervisor(config, stop or threading.Event()).run()
+    return Supervisor(config, stop).run()
 
 
 class Supervisor:
     """Starts agents, one after another."""
 
-    def __init__(self, config: WorkerConfig, stop: threading.Event):
+    def __init__(self, config: WorkerConfig, stop: threading.Event | None = None):
         self._config = msgspec.json.encode(config)
         self._stop = stop
+        self._asked = False
+        self._bell, self._rope = os.pipe()
+        """Wakes the one wait there is: a signal handler must take no lock, and a wait must not poll for hours."""
         self.process: subprocess.Popen[bytes] | None = None
         self.restarts = 0
 
     def run(self) -> int:
-        """Until an agent ends for good, or `stop` is set."""
+        """Until an agent ends for good, or somebody asks to stop."""
+        if self._stop is not None:
+            threading.Thread(target=self._pass_on, args=(self._stop,), name="stop", daemon=True).start()
+        with _signals_call(self._ask):
+            return self._keep_running()
+
+    def _pass_on(self, stop: threading.Event) -> None:
+        stop.wait()
+        self._ask()
+
+    def _ask(self) -> None:
+        self._asked = True
+        os.write(self._rope, b".")
+
+    def _keep_running(self) -> int:
         delay_s = FIRST_DELAY_S
-        with _signals_set(self._stop.set):
-            while True:
-                began = time.monotonic()
-                status = self._run_agent()
-                if self._stop.is_set():
-                    return 0
-                if status == 0:
-                    return 0
-                if FINAL < status < FINAL + 64:
-                    return status - FINAL
-                self.restarts += 1
-                delay_s = FIRST_DELAY_S if time.monotonic() - began > HEALTHY_S else min(2 * delay_s, MAX_DELAY_S)
-                sys.stderr.write(f"moregpu: the worker's agent ended ({_verdict(status)}); starting it again\n")
-                sys.stderr.flush()
-                if self._stop.wait(delay_s):
-                    return 0
+        while True:
+            began = time.monotonic()
+            status = self._run_agent()
+            if self._asked or status == 0:
+                return 0
+            if FINAL < status < FINAL + 64:
+                return status - FINAL
+            self.restarts += 1
+            delay_s = FIRST_DELAY_S if time.monotonic() - began > HEALTHY_S else min(2 * delay_s, MAX_DELAY_S)
+            sys.stderr.write(f"moregpu: the worker's agent ended ({_verdict(status)}); starting it again\n")
+            sys.stderr.flush()
+            select.select([self._bell], [], [], delay_s)
+            if self._asked:
+                return 0
 
     def _run_agent(self) -> int:
         self.process = subprocess.Popen(
@@ -102,21 +120,23 @@ class Supervisor:
         return self._wait(self.process)
 
     def _wait(self, process: subprocess.Popen[bytes]) -> int:
-        """Wait for its end; pass a stop on, and insist on it after a while.
-
-        Polls, since a signal handler can neither interrupt a wait for a child nor be reached by an event alone.
-        """
-        asked_at: float | None = None
-        while True:
-            try:
-                return process.wait(POLL_S)
-            except subprocess.TimeoutExpired:
-                pass
-            if asked_at is None and self._stop.is_set():
-                asked_at = time.monotonic()
-                process.terminate()
-            if asked_at is not None and time.monotonic() - asked_at > STOP_S:
-                process.kill()
+        """Wait for its end; pass a request to stop on, and insist on it after a while."""
+        end = os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else None
+        kill_at: float | None = None
+        try:
+            while (status := process.poll()) is None:
+                if self._asked and kill_at is None:
+                    kill_at = time.monotonic() + STOP_S
+                    process.terminate()
+                elif kill_at is not None and time.monotonic() >= kill_at:
+                    process.kill()
+                events = [] if self._asked else [self._bell]
+                patience_s = POLL_S if end is None or self._asked else None
+                select.select([*events, *([end] if end is not None else [])], [], [], patience_s)
+            return status
+        finally:
+            if end is not None:
+                os.close(end)
 
 
 def _verdict(status: int) -> str:
@@ -129,14 +149,14 @@ def _verdict(status: int) -> str:
 
 
 @contextmanager
-def _signals_set(stop: Callable[[], None]) -> Generator[None]:
-    """On the main thread, have the signals that ask a process to end call `stop`."""
+def _signals_call(ask: Callable[[], None]) -> Generator[None]:
+    """On the main thread, have the signals that ask a process to end call `ask`."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def handle(_number: int, _frame: FrameType | None) -> None:
-        stop()
+        ask()
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, handle) for number in numbers}

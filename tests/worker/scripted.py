@@ -64,6 +64,7 @@ class Coordinator:
         self._server: Server | None = None
         self._channel: Channel[FromWorker] | None = None
         self._changed = asyncio.Event()
+        self._spoke = False  # since its Welcome
 
     async def start(self) -> None:
         self._server = await serve(
@@ -135,7 +136,7 @@ class Coordinator:
 
     async def online(self, count: int = 1) -> None:
         """Wait until the worker was welcomed and spoke, for the `count`th time."""
-        await self.until(lambda: self.connections >= count and self.live is not None and bool(self.heard))
+        await self.until(lambda: self.connections >= count and self.live is not None and self._spoke)
 
     def _answer(self, connection: ServerConnection, _request: Request) -> Response | None:
         return connection.respond(self.status, "no") if self.status else None
@@ -168,7 +169,9 @@ class Coordinator:
                         )
                     )  # fmt: skip
                     self.connections += 1
+                    self._spoke = False
             case Heartbeat():
+                self._spoke = True
                 await self.say(Pulse(echo=message.sent, now=0.0))
             case _:
                 pass

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +17,13 @@ import psutil
 import pytest
 
 from moregpu.platform.private import write_private
+from moregpu.wire.invite import parse_invite
 from moregpu.wire.messages import Bye, Hello, Started
+from moregpu.worker.config import WorkerConfig
+from moregpu.worker.supervisor import run_worker
 from tests.worker.scripted import Coordinator, endless, tiny
+
+pytestmark = pytest.mark.slow  # each starts three processes
 
 DEADLINE_S = 30.0
 
@@ -175,6 +181,28 @@ def test_a_worker_that_has_joined_needs_no_invite_again(tmp_path: Path) -> None:
             again.close()
 
     tell(tmp_path, story)
+
+
+def test_a_worker_inside_another_program_is_stopped_by_an_event(tmp_path: Path) -> None:
+    async def run() -> int:
+        coordinator = Coordinator(tmp_path / "certificate")
+        await coordinator.start()
+        stop = threading.Event()
+        config = WorkerConfig(state=str(tmp_path / "worker"), name="anna", cores=1)
+        running = asyncio.ensure_future(
+            asyncio.to_thread(run_worker, config, parse_invite(coordinator.invite.line()), stop=stop)
+        )
+        try:
+            await coordinator.online()
+            stop.set()
+            await coordinator.until(lambda: bool(coordinator.all(Bye)))
+        finally:
+            stop.set()
+            await asyncio.wait([running])
+            await coordinator.stop()
+        return running.result()
+
+    assert asyncio.run(run()) == 0
 
 
 # ---- what goes wrong before it runs: one line, an exit status of its own, no traceback ----
