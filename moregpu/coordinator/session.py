@@ -166,7 +166,9 @@ class WorkerSession:
         if leases:
             self.held = {**{key: held for key, held in earlier.held.items() if held.trial is None}, **self.held}
         earlier.held = {}
-        self.judging, earlier.judging = {**earlier.judging, **self.judging}, {}
+        # One dictionary for all of them: whoever ends a check that an earlier session began ends it in every session.
+        earlier.judging.update(self.judging)
+        self.judging = earlier.judging
         self.duty, self.hot, self.task_s, self.failures = earlier.duty, earlier.hot, earlier.task_s, earlier.failures
         self.round_trip_s, self.successes = earlier.round_trip_s, earlier.successes
         self._free_at = earlier._free_at

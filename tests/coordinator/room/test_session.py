@@ -254,7 +254,9 @@ def test_the_same_process_inherits_leases_another_only_what_is_being_judged() ->
         later.inherit(earlier, leases=same)
         refs = later.held_refs()
         assert (held in refs) is same and judged in refs and trial not in refs
-        assert earlier.held_refs() == []
+        assert held not in earlier.held_refs()
+        earlier.judged(judged)  # the check began in the earlier session, and may end there
+        assert judged not in later.held_refs()
 
 
 @given(
