@@ -8,6 +8,7 @@ throttle and the desktop stay in charge. A device that is lost in the middle is 
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ from moregpu_kernels.transfer import Buffers, read_back, write_array
 
 Array = NDArray[Any]
 
-SLICE_S: Final = 0.015
+SLICE_S: Final = 0.012
 """Aim of one submit; they must stay below 20 ms."""
 DISPATCHES_LIMIT: Final = 256
 """Most dispatches of one submit."""
@@ -59,6 +60,7 @@ class Executor:
         self._rates: dict[str, float] = {}
         self._warm: set[str] = set()
         self._generation = device.generation
+        self._cores = (os.cpu_count() or 1) if device.traits.is_software else 1
 
     def apply(
         self,
@@ -244,7 +246,7 @@ class Executor:
                     encoder, stage = self._begin()
                     batch, planned_s = [], 0.0
                     continue
-                count = min(max(room, 1), piece.groups - first)
+                count = min(self._whole(room), piece.groups - first)
                 self._write_uniforms(compiled, piece, first, count)
                 _encode(stage, piece, count, limit)
                 batch.append((piece, count))
@@ -263,6 +265,10 @@ class Executor:
         if planned_s > self.slice_s / 4:
             self.device.wait()
             self._learn(batch, planned_s, time.perf_counter() - started)
+
+    def _whole(self, room: int) -> int:
+        """How many groups to dispatch where there is room for `room`: on software adapters as many for each core."""
+        return max(room - room % self._cores if room > self._cores else room, 1)
 
     def _begin(self) -> tuple[Any, Any]:
         encoder = self.device.native.create_command_encoder()

@@ -52,7 +52,7 @@ def plan_elements(request: Request, traits: Traits, expression: Expression | Non
         largest = max(count * (4 if wide else item), *(math.prod(request.shapes[n]) * item for n in arrays))
         if largest > traits.limits.max_binding_bytes:
             raise TooLargeToBind(
-                f"A broadcast of {largest:,} bytes is more than this device binds ({traits.limits.max_binding_bytes:,})",
+                f"A broadcast of {largest:,} bytes; this device binds {traits.limits.max_binding_bytes:,}",
                 "Cut the first axis into smaller pieces",
             )
         options = tuple(sorted({"dtype": request.dtype, "wide": wide}.items()))

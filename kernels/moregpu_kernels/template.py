@@ -234,7 +234,7 @@ def _declarations(
 def _accessors(binding: Binding, element: str) -> Iterator[str]:
     """Functions to read and write a tensor.
 
-    One vector (`load_`, `store_`), or four neighbours from any element on (`quad_`, `put_quad_`), of which `left` exist.
+    One vector (`load_`, `store_`), or four neighbours from any element on, of which `left` exist (`quad_`, `put_quad_`
     """
     name = binding.name
     loads = {

@@ -20,21 +20,29 @@
 //! blocked = true
 //! splits = false
 //! accumulate = false
+//! whole = false
 //! wide = false
 //! bias = false
 //! residual = false
 //! epilogue = ""
 #include number
-// Four neighbours at a time; beyond an edge they are zero, which adds nothing: both factors are zero along K, and what
-// lies beyond M and N is never stored.
+// Four neighbours at a time. What lies beyond M and N may be anything: it is computed and never stored, and a read beyond
+// the end of a buffer gives some other value of it (WebGPU's promise). Beyond K it must be zero: `whole` says that K is a
+// multiple of what a step takes, so that nothing lies there.
 fn a4(row: u32, k: u32, k_end: u32) -> vec4<f32> {
-  if row >= u.m || k >= k_end { return vec4<f32>(0.0); }
+#if whole
+  return quad_a(row * u.k + k, 4u);
+#else
+  if k >= k_end { return vec4<f32>(0.0); }
   return quad_a(row * u.k + k, k_end - k);
+#endif
 }
 // B is bound from its row k_first on.
 fn b4(k: u32, column: u32, k_end: u32) -> vec4<f32> {
-  if k >= k_end || column >= u.n { return vec4<f32>(0.0); }
-  return quad_b((k - u.k_first) * u.n + column, u.n - column);
+#if not whole
+  if k >= k_end { return vec4<f32>(0.0); }
+#endif
+  return quad_b((k - u.k_first) * u.n + column, 4u);
 }
 #if accumulate
 fn c4(row: u32, column: u32) -> vec4<f32> {

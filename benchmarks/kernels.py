@@ -1,0 +1,280 @@
+"""The WGSL kernel library on this machine's adapter: the best variants against the naive one, against peers, overheads.
+
+    python -m benchmarks.kernels [--json] [--check]
+
+A software adapter's figures are labelled so; shares of a real GPU's peak and bandwidth come from a real GPU only.
+MOREGPU_PEER_PYTHON names an interpreter that has onnxruntime-webgpu, where this one does not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from moregpu_kernels.compiled import Resident
+from moregpu_kernels.device import Device, open_device
+from moregpu_kernels.errors import NoAdapter
+from moregpu_kernels.executor import Executor
+from moregpu_kernels.fuse import Step, step
+
+from benchmarks.report import Result, result, run
+
+RUNS = 7
+PEER_SIZES = (512, 1024, 2048)
+PEER_TIMEOUT_S = 300
+SMALL = 100
+CHAIN_ELEMENTS = 1 << 22
+
+Work = Callable[[], object]
+
+
+def measure() -> list[Result]:
+    """Everything on the best adapter there is, in one process."""
+    try:
+        device = open_device()
+    except NoAdapter as error:
+        return [Result(name="kernels", value=float("nan"), unit="", skipped=f"missing: {error.detail}")]
+    executor = Executor(device)
+    note = device.info.label
+    results = [*_product(executor, note), *_peer(executor, note)]
+    results += [*_overheads(executor, device, note), _chain(executor, note), _slices(executor, note)]
+    results += _share_of_peak(executor, note)
+    return results
+
+
+def alternating(works: dict[str, Work], runs: int = RUNS) -> dict[str, list[float]]:
+    """Seconds of each, one after the other in turn: what else the machine does meets all alike."""
+    for work in works.values():
+        work()
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(runs):
+        for name, work in works.items():
+            begun = time.perf_counter()
+            work()
+            seconds[name].append(time.perf_counter() - begun)
+    return seconds
+
+
+def _uploaded(executor: Executor, *shapes: tuple[int, ...]) -> list[Resident]:
+    rng = np.random.default_rng(0)
+    return [executor.upload(rng.standard_normal(shape, dtype=np.float32)) for shape in shapes]
+
+
+def _product(executor: Executor, note: str) -> list[Result]:
+    """512³ on resident inputs: the library's own choice against one invocation an element."""
+    a, b = _uploaded(executor, (512, 512), (512, 512))
+    feeds = {"a": a, "b": b}
+    one = [step("matmul", {"a": "a", "b": "b"}, "c")]
+    seconds = alternating(
+        {
+            "best": lambda: executor.run(one, feeds, ["c"]),
+            "naive": lambda: executor.run(one, feeds, ["c"], variant="naive"),
+        }
+    )
+    ratios = [slow / quick for slow, quick in zip(seconds["naive"], seconds["best"], strict=True)]
+    for resident in (a, b):
+        executor.release(resident)
+    gflops = [2 * 512**3 / one_s / 1e9 for one_s in seconds["best"]]
+    return [
+        result("product 512: best variant / naive", ratios, "×", "higher", 10.0, note),
+        result("product 512, inputs resident, result read", gflops, "GFLOP/s", note=note),
+    ]
+
+
+def _peer(executor: Executor, note: str) -> list[Result]:
+    """The same product by onnxruntime's WebGPU provider, in turn: both upload their inputs and read the result."""
+    rng = np.random.default_rng(0)
+    results: list[Result] = []
+    for size in PEER_SIZES:
+        name = f"product {size}: onnxruntime-webgpu / ours"
+        with Peer(size) as peer:
+            if peer.skipped:
+                results.append(Result(name=name, value=float("nan"), unit="×", skipped=peer.skipped, note=note))
+                continue
+            arrays = {key: rng.standard_normal((size, size), dtype=np.float32) for key in ("a", "b")}
+            executor.apply("matmul", arrays)
+            ours: list[float] = []
+            theirs: list[float] = []
+            for _ in range(RUNS if size < PEER_SIZES[-1] else 5):
+                theirs.append(peer.seconds())
+                begun = time.perf_counter()
+                executor.apply("matmul", arrays)
+                ours.append(time.perf_counter() - begun)
+        one = result(name, [t / o for t, o in zip(theirs, ours, strict=True)], "×", "higher", 1.2, note)
+        one.peers = {"onnxruntime-webgpu, s": statistics.median(theirs), "ours, s": statistics.median(ours)}
+        results.append(one)
+    return results
+
+
+class Peer:
+    """`matmul_peer.py` in a process of its own; `skipped` says why it does not run here."""
+
+    def __init__(self, size: int):
+        python = os.environ.get("MOREGPU_PEER_PYTHON", sys.executable)
+        script = str(Path(__file__).with_name("matmul_peer.py"))
+        self._process = subprocess.Popen(
+            [python, script, str(size)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        # A driver that hangs ends the process, and with it the waiting for a line.
+        self._timer = threading.Timer(PEER_TIMEOUT_S, self._process.kill)
+
+    def __enter__(self) -> Peer:
+        self._timer.start()
+        self.skipped = "it ended without an answer"
+        for line in self._process.stdout or ():
+            if line.startswith("{"):
+                self.skipped = str(json.loads(line).get("skipped", ""))
+                break
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        self._process.kill()
+        self._process.communicate()
+
+    def seconds(self) -> float:
+        """Seconds of one run, measured over there."""
+        if self._process.stdin is None or self._process.stdout is None:
+            return float("nan")
+        try:
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
+            return float(self._process.stdout.readline() or "nan")
+        except (OSError, ValueError):
+            return float("nan")
+
+
+def _overheads(executor: Executor, device: Device, note: str) -> list[Result]:
+    (x,) = _uploaded(executor, (64,))
+    feeds = {"x": x}
+    single = [step("relu", {"a": "x"}, "y")]
+    chain = [step("vector_add", {"a": "x" if i == 0 else f"t{i - 1}", "b": "x"}, f"t{i}") for i in range(SMALL)]
+    last = [f"t{SMALL - 1}"]
+    seconds = alternating(
+        {
+            "bare": device.wait,
+            "single": lambda: executor.run(single, feeds, ["y"]),
+            "hundred": lambda: executor.run(chain, feeds, last, fused=False),
+        },
+        runs=60,
+    )
+    before = executor.submits
+    executor.run(chain, feeds, last, fused=False)
+    submits = executor.submits - before
+    executor.release(x)
+    bare = statistics.median(seconds["bare"])
+    above = [1e6 * (one - bare) for one in seconds["single"]]
+    each = [1e6 * one / SMALL for one in seconds["hundred"]]
+    return [
+        result("one warm dispatch above a bare submit", above, "µs", "lower", 150.0, note),
+        result(f"{SMALL} small operations, {submits} submit, each", each, "µs", "lower", 25.0, note),
+    ]
+
+
+def _chain(executor: Executor, note: str) -> Result:
+    """Five elementwise operations on 16 MiB, resident."""
+    (x,) = _uploaded(executor, (CHAIN_ELEMENTS,))
+    five: list[Step] = [
+        step("scale", {"a": "x"}, "p", scalar=2.0),
+        step("vector_add", {"a": "p", "b": "x"}, "q"),
+        step("relu", {"a": "q"}, "r"),
+        step("vector_mul", {"a": "r", "b": "x"}, "s"),
+        step("scale", {"a": "s"}, "t", scalar=0.5),
+        step("sum", {"a": "t"}, "total"),
+    ]
+    seconds = alternating(
+        {
+            "fused": lambda: executor.run(five, {"x": x}, ["total"]),
+            "unfused": lambda: executor.run(five, {"x": x}, ["total"], fused=False),
+            "sum": lambda: executor.run([step("sum", {"a": "x"}, "total")], {"x": x}, ["total"]),
+        }
+    )
+    executor.release(x)
+    # The sum keeps 16 MiB from being read back, which would drown the difference; its own time is taken off.
+    rest = statistics.median(seconds["sum"])
+    ratios = [(slow - rest) / (quick - rest) for slow, quick in zip(seconds["unfused"], seconds["fused"], strict=True)]
+    return result("chain of five: unfused / fused", ratios, "×", "higher", 2.5, note)
+
+
+def _slices(executor: Executor, note: str) -> Result:
+    """The longest wait between two calls of the throttle's hook, in a product of about a second."""
+    side = 1024 if executor.device.info.is_software else 8192
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.standard_normal((side, side), dtype=np.float32) for name in ("a", "b")}
+    executor.apply("matmul", arrays)
+    gaps: list[float] = []
+    for _ in range(3):
+        times: list[float] = []
+        executor.apply("matmul", arrays, between=lambda times=times: times.append(time.perf_counter()))
+        gaps += [1e3 * (after - before) for before, after in itertools.pairwise(times)]
+    return result(f"product {side}: 95 of 100 slices are shorter than", gaps, "ms", "lower", 50.0, note, of=_p95)
+
+
+def _p95(values: Sequence[float]) -> float:
+    return sorted(values)[int(0.95 * (len(values) - 1))] if values else float("nan")
+
+
+def _share_of_peak(executor: Executor, note: str) -> list[Result]:
+    names = ("product 4096: share of the measured peak", "vector_add: share of the copy bandwidth")
+    if executor.device.info.is_software:
+        why = "software adapter: such a share is a real GPU's figure"
+        return [Result(name=name, value=float("nan"), unit="%", skipped=why, note=note) for name in names]
+    return [_peak(executor, names[0], note), _bandwidth(executor, names[1], note)]
+
+
+def _peak(executor: Executor, name: str, note: str) -> Result:
+    """A product of 4096 against a chain of multiply-adds that touches no memory."""
+    a, b = _uploaded(executor, (4096, 4096), (4096, 4096))
+    x, y = _uploaded(executor, (1 << 22,), (1 << 22,))
+    text = "x"
+    for _ in range(90):
+        text = f"({text})*y+x" if len(text) < 400 else text
+    repeats = text.count("*")
+    product = [step("matmul", {"a": "a", "b": "b"}, "c"), step("max", {"a": "c"}, "m")]
+    arithmetic = [step("formula", {"x": "x", "y": "y"}, "z", text=text), step("max", {"a": "z"}, "m")]
+    seconds = alternating(
+        {
+            "product": lambda: executor.run(product, {"a": a, "b": b}, ["m"]),
+            "peak": lambda: executor.run(arithmetic, {"x": x, "y": y}, ["m"]),
+        }
+    )
+    for resident in (a, b, x, y):
+        executor.release(resident)
+    peak = 2 * repeats * (1 << 22) / statistics.median(seconds["peak"])
+    return result(name, [100 * 2 * 4096**3 / one / peak for one in seconds["product"]], "%", "higher", 60.0, note)
+
+
+def _bandwidth(executor: Executor, name: str, note: str) -> Result:
+    count = 1 << 25
+    a, b = _uploaded(executor, (count,), (count,))
+    add = [step("vector_add", {"a": "a", "b": "b"}, "c"), step("max", {"a": "c"}, "m")]
+    copy = [step("scale", {"a": "a"}, "c", scalar=1.0), step("max", {"a": "c"}, "m")]
+    rest = [step("max", {"a": "a"}, "m")]
+    seconds = alternating(
+        {
+            "add": lambda: executor.run(add, {"a": a, "b": b}, ["m"]),
+            "copy": lambda: executor.run(copy, {"a": a}, ["m"]),
+            "rest": lambda: executor.run(rest, {"a": a}, ["m"]),
+        }
+    )
+    for resident in (a, b):
+        executor.release(resident)
+    base = statistics.median(seconds["rest"])
+    speed = 2 * count * 4 / (statistics.median(seconds["copy"]) - base)
+    return result(
+        name, [100 * 3 * count * 4 / (one - base) / speed for one in seconds["add"]], "%", "higher", 80.0, note
+    )
+
+
+if __name__ == "__main__":
+    run("The kernel library on this machine's adapter", measure)
