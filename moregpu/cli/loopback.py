@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ class LoopbackPool:
         self.port = free_port()
         self.coordinator: subprocess.Popen[bytes] | None = None
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: list[subprocess.Popen[bytes]] = []
         kept = {name: value for name, value in os.environ.items() if not name.startswith("MOREGPU_")}
         self._environment = {
             **kept,
@@ -75,7 +77,7 @@ class LoopbackPool:
                 invite = pool.invite(InviteRequest(owner=name)).line
         self.workers[name] = self._start(
             name,
-            ["join", "--name", name, "--cores", str(cores), "--state", str(state), *options],
+            ["join", "--name", name, "--cores", str(cores), "--state", str(state), "--no-yield", *options],
             given=invite or "",
         )
 
@@ -116,31 +118,26 @@ class LoopbackPool:
         )
 
     def kill_coordinator(self) -> None:
-        """End it by SIGKILL."""
+        """End it by SIGKILL, with all its processes, as a power cut would."""
         if self.coordinator is not None:
-            self.coordinator.kill()
-            self.coordinator.wait()
+            _kill(self.coordinator)
 
     def kill_worker(self, name: str) -> None:
-        """End a worker by SIGKILL, with all its processes, as a power cut would."""
-        process = self.workers.pop(name)
-        _signal_group(process, signal.SIGKILL)
-        process.wait()
+        """End a worker by SIGKILL, with all its processes."""
+        _kill(self.workers.pop(name))
 
     def stop(self) -> None:
-        """Ask all to stop, workers first; end those that do not."""
-        processes = [*self.workers.values(), *([self.coordinator] if self.coordinator else [])]
+        """Ask all to stop, workers first; end those that do not, and whatever they left behind."""
+        processes = self._started[::-1]
         for process in processes:
             if process.poll() is None:
                 process.terminate()
         until = time.monotonic() + STOP_S
         for process in processes:
-            try:
-                process.wait(max(0.0, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                pass
-            _signal_group(process, signal.SIGKILL)  # nothing that they started is left behind
-            process.wait()
+            while not _has_ended(process) and time.monotonic() < until:
+                time.sleep(_LOOK_S / 5)
+            _kill(process)
+        self._started.clear()
         self.workers.clear()
         self.coordinator = None
 
@@ -152,7 +149,7 @@ class LoopbackPool:
         return self.home / f"{name}.log"
 
     def _start(self, name: str, arguments: Sequence[str], given: str = "") -> subprocess.Popen[bytes]:
-        with self._log_path(name).open("ab") as log:
+        with self._log_path(name).open("ab") as log, _signals_held():
             process = subprocess.Popen(
                 [sys.executable, "-m", "moregpu", *arguments],
                 stdin=subprocess.PIPE,
@@ -161,6 +158,7 @@ class LoopbackPool:
                 env=self._environment,
                 start_new_session=True,  # a Ctrl-C in this terminal is ours to handle, in order
             )
+            self._started.append(process)
         if process.stdin is not None:
             try:
                 process.stdin.write(given.encode() + b"\n" if given else b"")
@@ -199,12 +197,44 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Signal a process and all that it started."""
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it ended; it is not reaped, so that its number still names its group and nobody else's."""
+    if process.returncode is not None:
+        return True
+    if not hasattr(os, "waitid"):
+        return process.poll() is not None
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all that it started; one that was reaped before took its own with it."""
+    if process.returncode is None:
+        if hasattr(os, "killpg"):
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+        else:
+            process.kill()
+    process.wait()
+
+
+@contextmanager
+def _signals_held() -> Generator[None]:
+    """Let signals wait until what was started is also known, so that whoever stops knows what to stop."""
+    if threading.current_thread() is not threading.main_thread():  # signals interrupt the main thread only
+        yield
+        return
+    came: list[int] = []
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in numbers}
     try:
-        os.killpg(process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 @contextmanager
