@@ -402,22 +402,34 @@ def recover(device: Device, work: Callable[[], Any]) -> Any:
     ------
     DeviceLost
         It was lost again.
+    KernelError
+        The graphics library refused the work for another reason.
 
     """
-    try:
-        return work()
-    except Exception as error:
-        if not is_native_error(error) or not device.is_lost():
-            raise
-    device.rebuild()
-    try:
-        return work()
-    except Exception as error:
-        if not is_native_error(error) or not device.is_lost():
-            raise
-        raise DeviceLost(
-            f"{device.info.label} was lost twice in a row", "Run on the CPU, and check its driver"
-        ) from None
+    for is_last in (False, True):
+        try:
+            return work()
+        except Exception as error:
+            if not is_native_error(error):
+                raise
+            if not device.is_lost():
+                refused = _refused(error)
+                if refused is None:
+                    raise
+                raise refused from error
+            if is_last:
+                hint = "Run on the CPU, and check its driver"
+                raise DeviceLost(f"{device.info.label} was lost twice in a row", hint) from None
+        device.rebuild()
+    return None
+
+
+def _refused(error: Exception) -> KernelError | None:
+    """An error of the graphics library as one of ours; None for others, such as a caller's own RuntimeError."""
+    if not type(error).__name__.startswith("GPU"):
+        return None
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return KernelError(f"The graphics driver refused the work: {lines[-1] if lines else type(error).__name__}")
 
 
 def round_up(size_bytes: int, step: int = 256) -> int:

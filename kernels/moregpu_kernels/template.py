@@ -234,7 +234,7 @@ def _declarations(
 def _accessors(binding: Binding, element: str) -> Iterator[str]:
     """Functions to read and write a tensor.
 
-    One vector (`load_`, `store_`), or four neighbours from any element on, of which `left` exist (`quad_`, `put_quad_`
+    `load_` and `store_` take one vector; `quad_` and `put_quad_` four neighbours from any element on, if `left` exist.
     """
     name = binding.name
     loads = {

@@ -68,6 +68,16 @@ def test_what_is_raised_between_slices_stops_the_run_and_the_executor_goes_on(de
     assert right("matmul", {"a": a, "b": a}, own.apply("matmul", {"a": a, "b": a}))
 
 
+def test_a_callers_own_error_comes_out_as_it_is(device: Device):
+    own = Executor(device, slice_s=0.001)
+
+    def fail() -> None:
+        raise RuntimeError("not the driver's")
+
+    with pytest.raises(RuntimeError, match="not the driver's"):
+        own.apply("matmul", {"a": numbers(400, 400), "b": numbers(400, 400)}, between=fail)
+
+
 @pytest.fixture(scope="module")
 def tiny(device: Device) -> Executor:
     """A device that binds no more than 64 KiB at once, and may hold 3 MiB."""
