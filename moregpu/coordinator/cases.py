@@ -65,6 +65,10 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     speed_key: str = ""
     seconds: float = 0.0
     duty: float = 1.0
+    fresh: bool = False  # accepted now, not long ago: counts once
+    units: int = 0  # elements of its outputs
+    flops: float = 0.0
+    device: str = ""  # as its worker says
 
 
 def claims(entry: ResultEntry) -> tuple[list[Described], Ran]:

@@ -19,12 +19,13 @@ from typing import Any
 import msgspec
 
 from moregpu.blobs.local import BlobFiles
+from moregpu.coordinator.cases import Ruling
 from moregpu.coordinator.chores import Chores
 from moregpu.coordinator.dispatch import Dispatch
 from moregpu.coordinator.enrol import Doorman
 from moregpu.coordinator.events import Feed
 from moregpu.coordinator.finish import Finisher
-from moregpu.coordinator.fleet import Fleet
+from moregpu.coordinator.fleet import Fleet, Member
 from moregpu.coordinator.hub import Hub
 from moregpu.coordinator.intake import Intake
 from moregpu.coordinator.judge import Judge
@@ -164,6 +165,20 @@ class PoolDesk:
         if row.purged:
             raise NotFound(f"the inputs of {row.id} are no longer kept", "submit it again with its data")
         return await self._intake.submit(who, msgspec.structs.replace(row.spec, after=()), "", 0.0)
+
+    def observe_results(self, observe: Callable[[str, str, Ruling], None]) -> None:
+        """Call `observe(worker, kind of its device, ruling)` for every result that is judged."""
+
+        def told(member: Member, ruling: Ruling) -> None:
+            kinds = {device.id: device.kind for device in member.row.devices}
+            kinds.update({device.name: device.kind for device in member.row.devices})
+            observe(member.row.id, kinds.get(ruling.device, "cpu"), ruling)
+
+        self._results.observe = told
+
+    def rename(self, name: str) -> None:
+        """Workers that come from now on are told this name."""
+        self.pool_name = self._hub.pool_name = name
 
     def open_tensor(self, tensor: Tensor) -> OpenTensor:
         """Open a stored tensor (inline or blob) for rendering."""

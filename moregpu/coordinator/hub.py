@@ -73,6 +73,7 @@ class Hub:
         self._links: dict[Link, None] = {}  # in the order of their arrival: the simulation repeats it
         self._unconfirmed = 0
         self._bearers: dict[bytes, Member] = {}
+        self.pool_name = config.pool_name
 
     async def serve(self, socket: WorkerSocket) -> None:
         """Run one connection to its end."""
@@ -297,7 +298,7 @@ class Hub:
         welcome = Welcome(
             worker=row.id,
             pool=self._keys.pool_id,
-            pool_name=config.pool_name,
+            pool_name=self.pool_name,
             ci_pub=self._keys.ci_pub,
             blob_token=token,
             heartbeat_s=config.heartbeat_s,

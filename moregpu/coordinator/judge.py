@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from moregpu.blobs.local import BlobFiles
@@ -276,6 +277,10 @@ class Judge:
             speed_key=cost.speed_key,
             seconds=case.seconds,
             duty=sound.ran.duty if sound is not None else 1.0,
+            fresh=accepted and case.task.state is not TaskState.DONE,
+            units=sum(prod(planned.shape) for planned in case.task.spec.outputs.values()),
+            flops=cost.flops,
+            device=sound.ran.device if sound is not None else "",
         )
 
     async def _forget_dropped(self, cases: Sequence[Case], ended: Sequence[Accepted | Failed]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -11,6 +11,9 @@ from moregpu.coordinator.store.protocol import JobRow, Store
 from moregpu.jobs import Tensor
 from moregpu.wire.api import Event, JobView, PlanView, Role, WorkerChange, WorkerView
 from moregpu.workloads import JobSpec
+
+if TYPE_CHECKING:
+    from moregpu.coordinator.cases import Ruling
 
 T = TypeVar("T")
 
@@ -154,6 +157,14 @@ class Desk(Protocol):
 
     async def serve_worker(self, socket: WorkerSocket) -> None:
         """Run one worker's connection to its end."""
+        ...
+
+    def observe_results(self, observe: Callable[[str, str, Ruling], None]) -> None:
+        """Call `observe(worker, kind of its device, ruling)` for every result that is judged."""
+        ...
+
+    def rename(self, name: str) -> None:
+        """Workers that come from now on are told this name."""
         ...
 
     async def start(self) -> None:

@@ -45,6 +45,8 @@ class Results:
         self._chores = chores
         self._clock = clock
         self._wake = wake
+        self.observe: Callable[[Member, Ruling], None] = _unobserved
+        """Told of every ruling: for what is counted."""
 
     async def arrived(self, member: Member, action: JudgeThis) -> None:
         """Judge a Result, tell the worker, and go on."""
@@ -114,6 +116,7 @@ class Results:
             done = ruling.completed
             pause |= member.session.ruled(failed=ruling.failed, succeeded=done.verdict == "accepted")
             self._fleet.learn(member, ruling)
+            self.observe(member, ruling)
             if done.ready:
                 self._chores.spawn(self._finisher.finish(done.job))
             if done.out:
@@ -132,3 +135,7 @@ class Results:
                 msgspec.structs.replace(row, paused=True), "worker.paused_for_failures"
             )
         self._fleet.changed(fit=True)
+
+
+def _unobserved(member: Member, ruling: Ruling) -> None:
+    """Nobody counts."""

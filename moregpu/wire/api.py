@@ -218,7 +218,26 @@ class InviteView(_View, frozen=True, kw_only=True):
     reach: str = ""  # "this machine only; …" when the pool listens on loopback
 
 
+class JobChange(_Body, frozen=True, kw_only=True):
+    """PATCH /v1/jobs/{id}: only what is named changes."""
+
+    name: Annotated[str, Meta(max_length=200)] | None = None
+    priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
+    keep_s: Annotated[float, Meta(ge=0)] | None = None
+
+
+class LogLine(_View, frozen=True, kw_only=True):
+    """One line of GET /v1/jobs/{id}/logs."""
+
+    at: float
+    level: Literal["info", "warning", "error"]
+    message: str
+    worker: str = ""
+    task: int | None = None  # the task's number
+
+
 Role = Literal["viewer", "submitter", "admin"]
+Scope = Literal["all", "compat"]
 
 
 class TokenRequest(_Body, frozen=True, kw_only=True):
@@ -227,6 +246,9 @@ class TokenRequest(_Body, frozen=True, kw_only=True):
     label: Annotated[str, Meta(title="Label", max_length=100)] = ""
     role: Role = "submitter"
     expires_s: Annotated[float, Meta(gt=0)] | None = None
+    scope: Annotated[Scope, Meta(description="compat: only the calls of MoreGPU 1.x, also without TLS on loopback")] = (
+        "all"
+    )
 
 
 class TokenView(_View, frozen=True, kw_only=True):
@@ -239,6 +261,7 @@ class TokenView(_View, frozen=True, kw_only=True):
     expires_at: float | None = None
     used_at: float | None = None
     line: str = ""
+    scope: Scope = "all"
 
 
 class PoolView(_View, frozen=True, kw_only=True):
@@ -256,6 +279,93 @@ class PoolView(_View, frozen=True, kw_only=True):
     started_at: float
     storage_bytes: int = 0
     storage_free_bytes: int = 0
+    description: str = ""
+    keep_bytes: int | None = None  # outputs of ended jobs beyond this go, oldest first; None: no limit
+    max_blob_bytes: int = 0
+    rotating: bool = False  # a next session key is announced
+
+
+class PoolChange(_Body, frozen=True, kw_only=True):
+    """PATCH /v1/pool: only what is named changes."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
+    description: Annotated[str, Meta(max_length=1000)] | None = None
+    keep_bytes: Annotated[int, Meta(ge=0, description="0: no limit")] | None = None
+    max_blob_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 50)] | None = None
+
+
+class RotateRequest(_Body, frozen=True, kw_only=True):
+    """POST /v1/pool/rotate: `begin` a next session key, `finish` lets go of the old one, `cancel` of the next.
+
+    Workers learn the next key when their session begins, at the latest after a day; one that did not when the old key
+    goes needs a new invite.
+    """
+
+    action: Literal["begin", "finish", "cancel"] = "begin"
+
+
+class RotateView(_View, frozen=True, kw_only=True):
+    """Where a rotation stands. Keys are public halves, in hex."""
+
+    rotating: bool
+    session_key: str
+    next_session_key: str = ""
+
+
+class GroupRequest(_Body, frozen=True, kw_only=True):
+    """POST /v1/groups: make a group, or describe one that is there; its `workers` (ids or names) join it."""
+
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    description: Annotated[str, Meta(max_length=1000)] = ""
+    workers: list[str] = []
+
+
+class GroupView(_View, frozen=True, kw_only=True):
+    """A named set of workers; a job's `group` restricts it to them."""
+
+    name: str
+    description: str = ""
+    workers: list[str] = []  # ids
+    online: int = 0
+
+
+class TensorRequest(_Body, frozen=True, kw_only=True):
+    """POST /v1/tensors: name a tensor, so that its blob stays here. The same name again replaces it."""
+
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._:/-]{0,199}$")]
+    tensor: Tensor
+
+
+class TensorView(_View, frozen=True, kw_only=True):
+    """A named tensor. `tensor` carries the key: put it into a JobSpec's inputs."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size_bytes: int
+    created_at: float
+    tensor: Tensor
+
+
+class LinkView(_View, frozen=True, kw_only=True):
+    """How well a worker is connected, and what that allows. Bytes a second are None until something was moved."""
+
+    worker: str
+    name: str
+    state: str
+    round_trip_s: float | None = None
+    to_worker_bytes_s: float | None = None
+    from_worker_bytes_s: float | None = None
+    moved_bytes: int = 0
+    tasks_per_s: float | None = None  # tiny tasks that one submitter who waits for each could run
+    product_size: int | None = None  # from size × size on, computing a product takes longer than moving it
+    allows: str = ""  # the same in words
+
+
+class NetworkView(_View, frozen=True, kw_only=True):
+    """GET /v1/network."""
+
+    links: list[LinkView]
 
 
 class Me(_View, frozen=True, kw_only=True):
