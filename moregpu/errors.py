@@ -86,6 +86,12 @@ class TooManyRequests(MoreGPUError):
     code, title, status, exit_code = "too-many-requests", "Too many attempts", 429, 1
 
 
+class OverQuota(MoreGPUError):
+    """A submitter has as many jobs or bytes here as the pool gives one."""
+
+    code, title, status, exit_code = "over-quota", "That is more than your share of the pool", 403, 7
+
+
 # ---- how jobs end badly ----------------------------------------------------------------------------------------------
 
 
@@ -93,6 +99,12 @@ class JobFailed(MoreGPUError):
     """A job ended as failed. `detail` carries the last attempt's error and the evidence."""
 
     code, title, status, exit_code = "job-failed", "The job failed", 200, 5
+
+
+class NotReproducible(JobFailed):
+    """Workers of three owners came to three results: the job has no result of its own, and nobody is to blame."""
+
+    code, title = "not-reproducible", "The job gives another result each time"
 
 
 class JobCancelled(MoreGPUError):

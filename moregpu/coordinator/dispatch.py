@@ -1,4 +1,8 @@
-"""Work for whoever has room: leases are taken, and leave as `Assign` while their rows are being committed."""
+"""Work for whoever has room: leases are taken, and leave as `Assign` while their rows are being committed.
+
+Who found nothing is not asked again before something became ready or the fleet changed: ten thousand idle workers cost
+nothing while ten thousand jobs wait for one that is not here.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from moregpu.coordinator import scheduler
+from moregpu.coordinator import scheduler, speculation
 from moregpu.coordinator.assigning import assignment_of
 from moregpu.coordinator.fleet import Fleet, Member
 from moregpu.coordinator.protocol import Clock
@@ -19,9 +23,16 @@ from moregpu.coordinator.store.protocol import (
     Lease,
     Store,
 )
+from moregpu.jobs import TaskState
 from moregpu.wire.session import pack_assign
 
 log = logging.getLogger(__name__)
+
+LOOK_S = 0.25
+"""While jobs are in their tail, late tasks are looked for this often."""
+
+ASK_AGAIN_S = 15.0
+"""Who found nothing is asked again after this long whatever happened: speeds and limits change quietly."""
 
 
 class Dispatch:
@@ -32,6 +43,8 @@ class Dispatch:
         self._fleet = fleet
         self._clock = clock
         self._woken = asyncio.Event()
+        self._fed_up: dict[str, tuple[int, int, float]] = {}
+        """Worker → as of which work and fleet nothing was there for it, and since when."""
 
     def wake(self) -> None:
         """There may be work, or room."""
@@ -40,18 +53,29 @@ class Dispatch:
     async def run(self) -> None:
         """Serve until cancelled."""
         while True:
-            await self._woken.wait()
+            await self._wait()
             self._woken.clear()
             try:
                 await self.round()
+                await self.rescue()
             except Exception:
                 # A fault in one plan must not stop everyone's work; the next wake tries again.
                 log.exception("leasing failed")
 
+    async def _wait(self) -> None:
+        """Wait to be woken; while jobs are in their tail, not for long."""
+        try:
+            async with asyncio.timeout(LOOK_S if self._store.tails() else None):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+
     async def round(self) -> None:
         """Hand out what there is, in passes that double: few tasks spread over workers, many travel in batches."""
+        if not self._store.has_ready_work():
+            return
         share = 1
-        hungry = self._hungry()
+        hungry = [member for member in self._hungry() if not self._found_nothing(member)]
         while hungry and self._store.has_ready_work():
             served: list[Member] = []
             for member in hungry:
@@ -59,6 +83,59 @@ class Dispatch:
                     served.append(member)
             hungry = served
             share = min(2 * share, 64)
+
+    async def rescue(self) -> None:
+        """Give late tasks of jobs that are nearly done to workers that have nothing to do."""
+        tails = set(self._store.tails())
+        idle = [member for member in self._hungry() if not member.session.held] if tails else []
+        if not idle:
+            return
+        out = await self._out(tails)
+        usual_s = {each.job.id: speculation.median_s(await self._store.tasks(each.job.id)) for each in out}
+        for member in idle:
+            worker = self._fleet.worker(member)
+            found = speculation.rescue(out, usual_s, worker)
+            if found is None:
+                continue
+            late, device = found
+            now = self._clock.monotonic()
+            lease = await self._store.lease_again(worker, late.task.id, device.id, now, self._clock.wall())
+            out = [each for each in out if each is not late]
+            if lease is None:
+                continue
+            if self._fleet.get(member.row.id) is not member:
+                await self._store.release(member.row.id, (), now, self._clock.wall())
+                continue
+            log.info("a late task is tried a second time", extra={"task": late.task.id, "worker": member.row.id})
+            self.send(member, [lease])
+
+    async def _out(self, jobs: set[str]) -> list[speculation.Out]:
+        """What is out of some jobs, as their rows stand now."""
+        now = self._clock.monotonic()
+        out: list[speculation.Out] = []
+        for member in self._fleet:
+            for held in list(member.session.held.values()):
+                if held.trial is not None or held.lease.job.id not in jobs:
+                    continue
+                task = await self._store.task(held.lease.task.id)
+                if task is not None and task.state is TaskState.LEASED:
+                    elapsed_s = now - held.assigned_at
+                    out.append(
+                        speculation.Out(job=held.lease.job, task=task, worker=member.row.id, elapsed_s=elapsed_s)
+                    )
+        return out
+
+    def _found_nothing(self, member: Member) -> bool:
+        """Whether nothing was there for an idle worker when it asked last, and nothing has changed since."""
+        asked = self._fed_up.get(member.row.id)
+        if asked is None:
+            return False
+        work, fleet, at = asked
+        same = (work, fleet) == (self._store.work_version(), self._fleet.version)
+        if same and not member.session.held and self._clock.monotonic() - at < ASK_AGAIN_S:
+            return True
+        del self._fed_up[member.row.id]
+        return False
 
     def _hungry(self) -> list[Member]:
         now = self._clock.monotonic()
@@ -81,6 +158,8 @@ class Dispatch:
             self._clock.wall(),
         )
         if not leases:
+            if not session.held and self._fleet.get(member.row.id) is member:
+                self._fed_up[member.row.id] = (self._store.work_version(), self._fleet.version, now)
             return False
         if self._fleet.get(member.row.id) is not member:
             # Its connection ended while the store was asked. The next session sweeps what it does not hold.

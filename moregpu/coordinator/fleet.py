@@ -10,6 +10,7 @@ import msgspec
 from moregpu.coordinator.cases import Ruling
 from moregpu.coordinator.session import WorkerSession
 from moregpu.coordinator.store.protocol import FleetWorker, WorkerRow
+from moregpu.coordinator.trust import is_on_probation
 from moregpu.wire.messages import FromCoordinator, Hello, Limits
 from moregpu.workloads.protocol import FleetSummary, WorkerProfile
 
@@ -74,7 +75,7 @@ class Member:
     def takes_work(self) -> bool:
         """Whether it is one of those that share a job."""
         session = self.session
-        return session.approved and not session.paused and not session.draining
+        return session.approved and not session.paused and not session.draining and not self.row.trust.quarantined
 
 
 class Fleet:
@@ -85,6 +86,8 @@ class Fleet:
         self._total: dict[str, float] | None = None
         self._placed: list[FleetWorker] | None = None
         self._taking: int | None = None
+        self.version = 0
+        """Counts changes of who is there and what they take."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -114,6 +117,7 @@ class Fleet:
         self._total = None
         if fit:
             self._placed = self._taking = None
+            self.version += 1
 
     def worker(self, member: Member) -> FleetWorker:
         """One worker, as placement sees it."""
@@ -129,6 +133,7 @@ class Fleet:
             total_speed=self.total_speed(),
             peers=self._takers(),
             held_s=member.session.outstanding_s,
+            proven=not is_on_probation(row.trust),
         )
 
     def _takers(self) -> int:

@@ -1,24 +1,31 @@
 """Who gets what next: pure. The store brings ready work, the fleet says who asks; `choose` answers with picks.
 
-Submitters take turns, the one that was served longest ago first; inside one submitter, priority and age decide;
-inside a job, tasks that came back go before fresh grains. A fresh task is cut to the smaller of a second and half of
-the worker's share of what is left, so that a small job uses every fitting worker and the tail is short.
+Submitters take turns (`fairness`); inside one, priority and age decide, moved by the seconds that are saved where a
+worker has the data already; inside a job, tasks that came back go before fresh grains. A fresh task is cut to the
+smaller of a second and half of the worker's share of what is left, so that a small job uses every fitting worker and
+the tail is short.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Protocol
 
+from moregpu.coordinator.fairness import moved_on, rank_s
+from moregpu.coordinator.fitting import device_for, fits, task_in_time, waiting_reason
 from moregpu.coordinator.store.protocol import (
     Candidate,
     Candidates,
     Choice,
+    Fits,
     FleetWorker,
     JobRow,
     TaskRow,
 )
+from moregpu.jobs import Blob, Tensor
 from moregpu.wire.messages import Device
 from moregpu.workloads import JobSpec, workload
 from moregpu.workloads.protocol import (
@@ -30,6 +37,17 @@ from moregpu.workloads.protocol import (
     WorkerProfile,
 )
 
+__all__ = [
+    "Cut",
+    "choose",
+    "device_for",
+    "fits",
+    "is_hopeless",
+    "may_take",
+    "slots_for",
+    "waiting_reason",
+]
+
 TASK_S = 1.0
 """Aim for one task on the worker that gets it."""
 
@@ -38,7 +56,11 @@ QUEUED_S = 0.05
 
 MAX_SLOTS = 64
 
-GIB = 1 << 30
+LINK_BYTES_S = 100e6
+"""Bytes a second that a worker fetches, to say what data that it has already saves: gigabit Ethernet, nearly."""
+
+LOOK_AHEAD = 16
+"""Jobs of one submitter among which the nearest is looked for."""
 
 
 class Cut(Protocol):
@@ -66,7 +88,7 @@ def choose(
     fleet: Sequence[FleetWorker] = (),
     cut: Cut = cut_by_workload,
 ) -> list[Choice]:
-    """Pick at most `slots` tasks for `worker`, one for each submitter in turn.
+    """Pick at most `slots` tasks for `worker`; who was served least for their share goes next, task by task.
 
     A worker that has work in hand (`held_s`) takes more only as long as that ends before all workers together could be
     done with what is ready: what it would only queue, another one starts sooner.
@@ -74,37 +96,83 @@ def choose(
     `fleet`: every connected worker that takes work; a task is not offered to a worker that failed it while another one
     there fits and has not. Without it, `worker.peers` stands in.
     """
-    turns = [_draw(candidates.of(submitter), worker, fleet, cut) for submitter in candidates.submitters()]
+    takes = _taker(worker)
+    # (account, order, submitter, share, tasks): the lowest account goes next, of equal ones the longest unserved.
+    turns: list[tuple[float, int, str, float, Iterator[tuple[Choice, float]]]] = []
+    for order, submitter in enumerate(candidates.submitters()):
+        at, share = candidates.turn(submitter)
+        turns.append((at, order, submitter, share, _draw(candidates.of(submitter, takes), worker, fleet, cut)))
+    order = len(turns)
+    heapq.heapify(turns)
     horizon = _Horizon(candidates, worker)
     in_hand_s = worker.held_s
     picks: list[Choice] = []
-    while turns:
-        for turn in list(turns):
-            if len(picks) >= slots or (in_hand_s > 0.0 and not horizon.is_beyond(in_hand_s)):
-                return picks
-            pick = next(turn, None)
-            if pick is None:
-                turns.remove(turn)
-                continue
-            choice, seconds = pick
-            picks.append(choice)
-            in_hand_s += max(seconds, 1e-9)
+    while turns and len(picks) < slots and not (in_hand_s > 0.0 and not horizon.is_beyond(in_hand_s)):
+        at, _, submitter, share, tasks = turns[0]
+        pick = next(tasks, None)
+        if pick is None:
+            heapq.heappop(turns)
+            continue
+        choice, seconds = pick
+        picks.append(choice)
+        in_hand_s += max(seconds, 1e-9)
+        order += 1
+        heapq.heapreplace(turns, (moved_on(at, seconds, share), order, submitter, share, tasks))
     return picks
+
+
+def _taker(worker: FleetWorker) -> Fits:
+    """Whether the worker could take a job, asked once for all that are alike."""
+    return lambda job, barred: worker.owner not in barred and fits(job, worker)
 
 
 def _draw(
     jobs: Iterator[Candidate], worker: FleetWorker, fleet: Sequence[FleetWorker], cut: Cut
 ) -> Iterator[tuple[Choice, float]]:
     """One submitter's tasks that this worker may take, best first, with their seconds there."""
-    for candidate in jobs:
+    for candidate in _nearest_first(jobs, worker):
         job = candidate.job
         device = device_for(job, worker)
         if device is None:
             continue
-        for task in candidate.waiting:
+        for task in _nearest(candidate.waiting, worker):
             if may_take(job, task, worker, fleet):
                 yield Choice(job=job.id, task=task.id, device=device.id), worker.profile.seconds(task.spec.cost)
         yield from _fresh(job, worker, device, cut)
+
+
+def _nearest_first(jobs: Iterator[Candidate], worker: FleetWorker) -> Iterator[Candidate]:
+    """Jobs by their rank, each earlier by the seconds that are saved because the worker has its data already.
+
+    What is near overtakes only what is younger than that, so nothing waits for ever on account of being far.
+    """
+    if not worker.hot:
+        yield from jobs
+        return
+    window = list(islice(jobs, LOOK_AHEAD))
+    while window:
+        best = min(window, key=lambda each: _standing_s(each.job, worker))
+        window.remove(best)
+        yield best
+        window += islice(jobs, 1)
+
+
+def _standing_s(job: JobRow, worker: FleetWorker) -> float:
+    saved_s = _hot_bytes(job.spec.inputs.values(), worker) / LINK_BYTES_S
+    return rank_s(job.created_at, job.spec.priority) - saved_s
+
+
+def _nearest(waiting: Sequence[TaskRow], worker: FleetWorker) -> Sequence[TaskRow]:
+    """Tasks that came back, those first whose data the worker has."""
+    if not worker.hot or len(waiting) < 2:
+        return waiting
+    return sorted(waiting, key=lambda task: -_hot_bytes(task.spec.inputs.values(), worker))
+
+
+def _hot_bytes(tensors: Iterable[Tensor], worker: FleetWorker) -> int:
+    return sum(
+        tensor.part_bytes for tensor in tensors if isinstance(tensor.data, Blob) and tensor.data.digest in worker.hot
+    )
 
 
 def _fresh(job: JobRow, worker: FleetWorker, device: Device, cut: Cut) -> Iterator[tuple[Choice, float]]:
@@ -129,8 +197,7 @@ class _Horizon:
             _share_s(candidate.job.plan, candidate.uncut, worker)
             + sum(task.spec.cost.amount for task in candidate.waiting) / _total_speed(candidate.job.plan.cost, worker)
             for submitter in candidates.submitters()
-            for candidate in candidates.of(submitter)
-            if fits(candidate.job, worker)
+            for candidate in candidates.of(submitter, _taker(worker))
         )
 
     def is_beyond(self, seconds: float) -> bool:
@@ -163,7 +230,15 @@ def _total_speed(cost: Cost, worker: FleetWorker) -> float:
 
 
 def may_take(job: JobRow, task: TaskRow, worker: FleetWorker, fleet: Sequence[FleetWorker] = ()) -> bool:
-    """Whether a waiting task may go to `worker`: not where it failed before, while another one fits."""
+    """Whether a waiting task may go to `worker`.
+
+    Not where it failed before, while another one fits; not to an owner whose word about it is there already; not where
+    it cannot end within its time limit.
+    """
+    if any(vote.owner == worker.owner or vote.worker == worker.id for vote in task.votes):
+        return False
+    if not task_in_time(job, task, worker):
+        return False
     if worker.id not in task.failed_on:
         return True
     if not fleet:
@@ -179,144 +254,6 @@ def is_hopeless(job: JobRow, task: TaskRow, also: str, fleet: Sequence[FleetWork
     """
     fitting = {worker.id for worker in fleet if fits(job, worker)}
     return len(fitting) > 1 and fitting <= {*task.failed_on, also}
-
-
-# ---- fitting ---------------------------------------------------------------------------------------------------------
-
-
-def fits(job: JobRow, worker: FleetWorker) -> bool:
-    """Whether `worker` can run the job's tasks at all."""
-    return device_for(job, worker) is not None
-
-
-def device_for(job: JobRow, worker: FleetWorker) -> Device | None:
-    """The worker's device for the job: one that fits, a GPU before a CPU; None when nothing there fits."""
-    if any(misfit for misfit in (_misfit_kind, _misfit_group, _misfit_memory, _misfit_time) if misfit(job, worker)):
-        return None
-    devices = _devices(job, worker)
-    return min(devices, key=lambda device: device.kind != "gpu", default=None)
-
-
-def _devices(job: JobRow, worker: FleetWorker) -> list[Device]:
-    needs = job.plan.needs
-    wanted = (needs.device or "").casefold()
-    return [
-        device
-        for device in worker.devices
-        if needs.engine in ("auto", device.kind)
-        and (not wanted or wanted == device.id.casefold() or wanted in device.name.casefold())
-    ]
-
-
-def _memory_needed(job: JobRow) -> int:
-    return max(job.plan.task_memory_bytes, job.plan.needs.memory_bytes, job.spec.memory_bytes or 0)
-
-
-def _misfit_kind(job: JobRow, worker: FleetWorker) -> bool:
-    return job.plan.needs.kind not in worker.kinds
-
-
-def _misfit_group(job: JobRow, worker: FleetWorker) -> bool:
-    return job.plan.needs.group is not None and job.plan.needs.group not in worker.groups
-
-
-def _misfit_engine(job: JobRow, worker: FleetWorker) -> bool:
-    return not any(job.plan.needs.engine in ("auto", device.kind) for device in worker.devices)
-
-
-def _misfit_device(job: JobRow, worker: FleetWorker) -> bool:
-    return not _devices(job, worker)
-
-
-def _misfit_memory(job: JobRow, worker: FleetWorker) -> bool:
-    return _memory_needed(job) > worker.profile.memory_budget_bytes
-
-
-def _misfit_time(job: JobRow, worker: FleetWorker) -> bool:
-    limit = job.spec.time_limit_s
-    return limit is not None and not worker.profile.seconds(_grain_cost(job.plan)) <= limit
-
-
-def _grain_cost(plan: Plan) -> Cost:
-    grains = max(1, plan.grains)
-    cost = plan.cost
-    return Cost(
-        flops=cost.flops / grains,
-        moved_bytes=cost.moved_bytes / grains,
-        speed_key=cost.speed_key,
-        bound_by=cost.bound_by,
-    )
-
-
-# ---- saying why a job waits ------------------------------------------------------------------------------------------
-
-
-def waiting_reason(
-    job: JobRow,
-    fleet: Sequence[FleetWorker],
-    *,
-    blocked_by: Sequence[str] = (),
-    waiting: Sequence[TaskRow] = (),
-) -> str:
-    """Why a job has not started or does not go on, in one short sentence; "" when nothing is in its way.
-
-    `fleet`: connected workers that take work. `blocked_by`: jobs of its `after` that are not done. `waiting`: its tasks
-    that came back. The reason named is the last hurdle that nobody takes, for those who took the ones before.
-    """
-    if blocked_by:
-        others = f" and {len(blocked_by) - 1} more" if len(blocked_by) > 1 else ""
-        return f"waits for {blocked_by[0]}{others} to be done"
-    if not fleet:
-        return "no worker is connected"
-    left = list(fleet)
-    for misfit, reason in _HURDLES:
-        fitting = [worker for worker in left if not misfit(job, worker)]
-        if not fitting:
-            return reason(job, left)
-        left = fitting
-    if waiting and job.cursor >= job.plan.grains:
-        failed = waiting[0].failed_on
-        if failed and all(worker.id in failed for worker in left):
-            return "every fitting worker failed a task of it once; it waits for another one, or is tried again"
-    return ""
-
-
-def _kind_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
-    return f"no worker accepts {job.plan.needs.kind} jobs"
-
-
-def _group_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
-    return f"no connected worker is in the group {job.plan.needs.group!r}"
-
-
-def _engine_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
-    return f"no worker here offers a {job.plan.needs.engine.upper()}"
-
-
-def _device_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
-    return f"no worker here has a device called {job.plan.needs.device!r}"
-
-
-def _memory_reason(job: JobRow, workers: Sequence[FleetWorker]) -> str:
-    largest = max(worker.profile.memory_budget_bytes for worker in workers)
-    return (
-        f"a task needs {_memory_needed(job) / GIB:.1f} GiB of memory; "
-        f"the largest fitting worker offers {largest / GIB:.1f} GiB"
-    )
-
-
-def _time_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
-    return f"no worker here can finish a task within {job.spec.time_limit_s:g} s"
-
-
-_HURDLES: tuple[tuple[Callable[[JobRow, FleetWorker], bool], Callable[[JobRow, Sequence[FleetWorker]], str]], ...] = (
-    (_misfit_kind, _kind_reason),
-    (_misfit_group, _group_reason),
-    (_misfit_engine, _engine_reason),
-    (_misfit_device, _device_reason),
-    (_misfit_memory, _memory_reason),
-    (_misfit_time, _time_reason),
-)
 
 
 # ---- how much a worker holds -----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ know raises `IllegalMove` before anything is kept.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,9 +19,12 @@ from moregpu.coordinator.store.protocol import (
     AttemptRow,
     Failed,
     JobRow,
+    Rival,
     TaskRow,
+    Vote,
+    Voted,
 )
-from moregpu.errors import EngineError, JobFailed, MoreGPUError
+from moregpu.errors import EngineError, JobFailed, MoreGPUError, NotReproducible
 from moregpu.jobs import (
     JOB_ENDED,
     TASK_ENDED,
@@ -43,7 +47,30 @@ class Standing(Enum):
     BACK = "back"  # went back to waiting, but nobody leased it since: its token still holds
     ACCEPTED = "accepted"  # this attempt's result was accepted: a resend
     REJECTED = "rejected"  # this attempt failed: a resend
+    VOTED = "voted"  # this attempt's result stands beside others, until two owners agree: a resend
     FENCED = "fenced"  # not this lease, or not any more
+
+
+class HeldLease(NamedTuple):
+    """One lease that is out on a task."""
+
+    attempt: int
+    worker: str
+    token: bytes
+    expires: float
+
+    def ref(self, task: str) -> LeaseRef:
+        """Its exact name."""
+        return LeaseRef(task=task, attempt=self.attempt, token=self.token)
+
+
+def leases_of(task: TaskRow) -> tuple[HeldLease, ...]:
+    """The leases that are out: none, one, or two when somebody else tries as well."""
+    if task.state is not TaskState.LEASED or task.worker is None:
+        return ()
+    first = HeldLease(_number(task, task.token), task.worker, task.token, task.expires)
+    rival = task.rival
+    return (first,) if rival is None else (first, HeldLease(rival.attempt, rival.worker, rival.token, rival.expires))
 
 
 def standing(task: TaskRow | None, ref: LeaseRef, worker: str) -> Standing:
@@ -53,15 +80,19 @@ def standing(task: TaskRow | None, ref: LeaseRef, worker: str) -> Standing:
     attempt = task.attempts[ref.attempt - 1]
     if attempt.token != ref.token or attempt.worker != worker:
         return Standing.FENCED
-    if attempt.state is AttemptState.ACCEPTED:
-        return Standing.ACCEPTED
-    if attempt.state is AttemptState.REJECTED:
-        return Standing.REJECTED
-    if ref.attempt != len(task.attempts) or task.token != ref.token:
-        return Standing.FENCED
-    if task.state is TaskState.LEASED and task.worker == worker:
-        return Standing.HELD
-    return Standing.BACK if task.state is TaskState.WAITING else Standing.FENCED
+    ended = _ENDED.get(attempt.state)
+    if ended is not None:
+        return ended
+    if task.state is TaskState.WAITING and task.token == ref.token:
+        return Standing.BACK
+    return Standing.HELD if any(lease.token == ref.token for lease in leases_of(task)) else Standing.FENCED
+
+
+_ENDED = {
+    AttemptState.ACCEPTED: Standing.ACCEPTED,
+    AttemptState.REJECTED: Standing.REJECTED,
+    AttemptState.RETURNED: Standing.VOTED,
+}
 
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------
@@ -78,122 +109,183 @@ def cut_task(id: str, job: JobRow, spec: TaskSpec) -> tuple[JobRow, TaskRow]:
 
 def leased(task: TaskRow, worker: str, token: bytes, now: float, wall: float) -> TaskRow:
     """Lease a waiting task: from here on the earlier token is worth nothing."""
-    attempt = AttemptRow(
-        number=len(task.attempts) + 1, worker=worker, token=token, state=AttemptState.ASSIGNED, leased_at=wall
-    )
     return _moved(
         task,
         TaskState.LEASED,
-        attempts=(*task.attempts, attempt),
+        attempts=(*task.attempts, _attempt(task, worker, token, wall)),
         worker=worker,
         token=token,
         expires=now + ASSIGN_LEASE_S,
     )
 
 
-def renewed(task: TaskRow, now: float) -> TaskRow:
+def leased_again(task: TaskRow, worker: str, token: bytes, now: float, wall: float) -> TaskRow:
+    """Lease a task that is out to somebody else, too. Raises `ValueError` when it is not, or twice already."""
+    if len(leases_of(task)) != 1 or task.worker == worker:
+        raise ValueError(f"{task.id} is not out to one other worker")
+    attempt = _attempt(task, worker, token, wall)
+    rival = Rival(attempt=attempt.number, worker=worker, token=token, expires=now + ASSIGN_LEASE_S)
+    return replace(task, attempts=(*task.attempts, attempt), rival=rival)
+
+
+def renewed(task: TaskRow, token: bytes, now: float) -> TaskRow:
     """Give a held lease its full time again, from `now` on; the worker thereby confirmed that it has it."""
-    last = task.attempts[-1]
-    expires = max(task.expires, now + LEASE_S)
-    if last.state is AttemptState.STARTED:
-        return replace(task, expires=expires)
-    return replace(task, attempts=_last(task, AttemptState.STARTED), expires=expires)
+    number, until = _number(task, token), now + LEASE_S
+    if task.attempts[number - 1].state is not AttemptState.STARTED:
+        task = _with(task, number, AttemptState.STARTED)
+    if task.rival is not None and task.rival.token == token:
+        return replace(task, rival=replace(task.rival, expires=max(task.rival.expires, until)))
+    return replace(task, expires=max(task.expires, until))
+
+
+def extended(task: TaskRow, until: float) -> TaskRow:
+    """Give every lease of a task the same time."""
+    rival = task.rival
+    return replace(task, expires=until, rival=rival if rival is None else replace(rival, expires=until))
 
 
 def held_again(task: TaskRow, now: float) -> TaskRow:
     """A task that went back is still held by its last worker, and nobody leased it since: let it go on there."""
-    worker = task.attempts[-1].worker
-    attempts = _last(task, AttemptState.STARTED, ended_at=None)
-    return _moved(task, TaskState.LEASED, attempts=attempts, worker=worker, expires=now + LEASE_S)
+    number = _number(task, task.token)
+    task = _with(task, number, AttemptState.STARTED, ended_at=None)
+    return _moved(task, TaskState.LEASED, worker=task.attempts[number - 1].worker, expires=now + LEASE_S)
 
 
-def lost(task: TaskRow, wall: float, reason: str, *, keep_token: bool = True) -> TaskRow:
+def lost(task: TaskRow, token: bytes, wall: float, reason: str, *, keep_token: bool = True) -> TaskRow:
     """A lease ended without a result: back to waiting, or failed at the loss that makes it `MAX_LOSSES`.
 
     The token holds until the task is leased again, so that a result that is on its way is not lost; a worker that
-    handed the task back untouched (`keep_token=False`) has no such claim.
+    handed the task back untouched (`keep_token=False`) has no such claim. Where somebody else has the task, too, it
+    simply stays with them, and nothing is counted.
     """
+    if len(leases_of(task)) > 1:
+        return _left_to_other(_with(task, _number(task, token), AttemptState.LOST, ended_at=wall, error=reason), token)
     losses = task.losses + 1
     state = TaskState.FAILED if losses >= MAX_LOSSES else TaskState.WAITING
     return _moved(
-        task,
+        _with(task, _number(task, token), AttemptState.LOST, ended_at=wall, error=reason),
         state,
-        attempts=_last(task, AttemptState.LOST, ended_at=wall, error=reason),
         losses=losses,
         worker=None,
-        token=task.token if keep_token and state is TaskState.WAITING else b"",
+        token=token if keep_token and state is TaskState.WAITING else b"",
         expires=0.0,
     )
 
 
 def accepted(task: TaskRow, result: Accepted, wall: float) -> TaskRow:
-    """A checked output: the task is done."""
-    attempts = _last(_returned(task), AttemptState.ACCEPTED, ended_at=wall, seconds=result.seconds, error="")
-    held = task if task.state is TaskState.LEASED else _moved(task, TaskState.LEASED)
+    """A checked output: the task is done; who else tried stops. Votes that agree with it are accepted with it."""
+    number = result.ref.attempt
+    task = _with(_out(task, wall, number, "another attempt was first"), number, AttemptState.RETURNED)
+    task = _with(task, number, AttemptState.ACCEPTED, ended_at=wall, seconds=result.seconds, error="")
+    for vote in task.votes:
+        agrees = vote.worker in result.evidence.workers
+        state = AttemptState.ACCEPTED if agrees else AttemptState.REJECTED
+        error = "" if agrees else "suspect: workers of two other owners agreed on another result"
+        task = _with(task, vote.attempt, state, error=error)
+    attempt = task.attempts[number - 1]
     return _moved(
-        held,
+        task if task.state is TaskState.LEASED else _moved(task, TaskState.LEASED),
         TaskState.DONE,
-        attempts=attempts,
         outputs=result.outputs,
         evidence=result.evidence,
-        worker=attempts[-1].worker,
+        worker=attempt.worker,
+        token=attempt.token,
         expires=0.0,
+        rival=None,
+        votes=tuple(replace(vote, outputs={}) for vote in task.votes),
     )
 
 
-def failed(task: TaskRow, result: Failed, retries: int, wall: float) -> TaskRow:
-    """A failed or wrong attempt: waiting again, or failed for good.
-
-    The engine's failures and wrong results count, up to `retries`; what was the worker's own trouble counts as a loss;
-    `final` ends the task at once. The worker is remembered, so that another one tries next.
-    """
-    last = task.attempts[-1]
-    attempts = _last(
-        _returned(task),
-        AttemptState.REJECTED,
-        ended_at=wall,
-        seconds=result.seconds,
-        error=f"{result.error.code}: {result.error.message}",
-    )
-    workers_fault = result.error.fault == "worker" and not result.final and not result.proven_wrong
-    failures = task.failures + (not workers_fault)
-    losses = task.losses + workers_fault
-    over = result.final or failures >= max(1, retries) or losses >= MAX_LOSSES
-    held = task if task.state is TaskState.LEASED else _moved(task, TaskState.LEASED)
+def voted(task: TaskRow, result: Voted, vote: Vote, wall: float) -> TaskRow:
+    """A result that stands beside others: the task waits for a worker of another owner, or fails with the last one."""
+    number = result.ref.attempt
     return _moved(
-        held,
-        TaskState.FAILED if over else TaskState.WAITING,
-        attempts=attempts,
-        failures=failures,
-        losses=losses,
-        failed_on=task.failed_on if last.worker in task.failed_on else (*task.failed_on, last.worker),
+        _with(task, number, AttemptState.RETURNED, ended_at=wall, seconds=result.seconds, error="")
+        if task.state is TaskState.LEASED
+        else _moved(_with(task, number, AttemptState.RETURNED, seconds=result.seconds, error=""), TaskState.LEASED),
+        TaskState.FAILED if result.last else TaskState.WAITING,
+        votes=(*task.votes, vote),
         worker=None,
         token=b"",
         expires=0.0,
     )
 
 
+def failed(task: TaskRow, result: Failed, retries: int, wall: float) -> TaskRow:
+    """A failed or wrong attempt: waiting again, left to whoever else has it, or failed for good.
+
+    The engine's failures and wrong results count, up to `retries`; what was the worker's own trouble counts as a loss;
+    `final` ends the task at once. The worker is remembered, so that another one tries next.
+    """
+    number = result.ref.attempt
+    worker = task.attempts[number - 1].worker
+    error = f"{result.error.code}: {result.error.message}"
+    workers_fault = result.error.fault == "worker" and not result.final and not result.proven_wrong
+    failures = task.failures + (not workers_fault)
+    losses = task.losses + workers_fault
+    others = len(leases_of(task)) > 1
+    over = result.final or (not others and (failures >= max(1, retries) or losses >= MAX_LOSSES))
+    task = _with(_with(task, number, AttemptState.RETURNED), number, AttemptState.REJECTED, ended_at=wall,
+                 seconds=result.seconds, error=error)  # fmt: skip
+    task = replace(
+        task,
+        failures=failures,
+        losses=losses,
+        failed_on=task.failed_on if worker in task.failed_on else (*task.failed_on, worker),
+    )
+    if others and not over:
+        return _left_to_other(task, result.ref.token)
+    task = _out(task, wall, number, "the task failed")
+    held = task if task.state is TaskState.LEASED else _moved(task, TaskState.LEASED)
+    return _moved(
+        held, TaskState.FAILED if over else TaskState.WAITING, worker=None, token=b"", expires=0.0, rival=None
+    )
+
+
 def withdrawn(task: TaskRow, wall: float) -> TaskRow:
-    """The job ended: a task that had not is cancelled, and its lease is worth nothing."""
-    attempts = task.attempts
-    if task.state is TaskState.LEASED:
-        attempts = _last(task, AttemptState.LOST, ended_at=wall, error="the job ended")
-    return _moved(task, TaskState.CANCELLED, attempts=attempts, worker=None, token=b"", expires=0.0)
+    """The job ended: a task that had not is cancelled, and its leases are worth nothing."""
+    task = _out(task, wall, 0, "the job ended")
+    return _moved(task, TaskState.CANCELLED, worker=None, token=b"", expires=0.0, rival=None)
 
 
-def _moved(task: TaskRow, state: TaskState, **fields: object) -> TaskRow:
+def _attempt(task: TaskRow, worker: str, token: bytes, wall: float) -> AttemptRow:
+    number = len(task.attempts) + 1
+    return AttemptRow(number=number, worker=worker, token=token, state=AttemptState.ASSIGNED, leased_at=wall)
+
+
+def _moved(task: TaskRow, state: TaskState, **fields: Any) -> TaskRow:
     check_move(task.state, state)
     return replace(task, state=state, **fields)
 
 
-def _last(task: TaskRow, state: AttemptState, **fields: object) -> tuple[AttemptRow, ...]:
-    last = task.attempts[-1]
-    check_move(last.state, state)
-    return (*task.attempts[:-1], replace(last, state=state, **fields))
+def _with(task: TaskRow, number: int, state: AttemptState, **fields: Any) -> TaskRow:
+    """The task with one of its attempts moved."""
+    attempt = task.attempts[number - 1]
+    check_move(attempt.state, state)
+    attempts = list(task.attempts)
+    attempts[number - 1] = replace(attempt, state=state, **fields)
+    return replace(task, attempts=tuple(attempts))
 
 
-def _returned(task: TaskRow) -> TaskRow:
-    return replace(task, attempts=_last(task, AttemptState.RETURNED))
+def _out(task: TaskRow, wall: float, but: int, reason: str) -> TaskRow:
+    """The task with every lease that is out, but that of one attempt, lost."""
+    for lease in leases_of(task):
+        if lease.attempt != but:
+            task = _with(task, lease.attempt, AttemptState.LOST, ended_at=wall, error=reason)
+    return task
+
+
+def _left_to_other(task: TaskRow, token: bytes) -> TaskRow:
+    """One of two leases is over: the other one is the task's lease from here on."""
+    rival = task.rival
+    if rival is None or rival.token == token:
+        return replace(task, rival=None)
+    return replace(task, worker=rival.worker, token=rival.token, expires=rival.expires, rival=None)
+
+
+def _number(task: TaskRow, token: bytes) -> int:
+    """The attempt under a token; the newest where there is none."""
+    return next((each.number for each in reversed(task.attempts) if each.token == token), len(task.attempts))
 
 
 # ---- jobs ------------------------------------------------------------------------------------------------------------
@@ -242,7 +334,7 @@ def ended(
         job,
         state=state,
         ended_at=wall,
-        result=result if state is JobState.DONE else None,
+        result=None if state is JobState.CANCELLED else result,
         error=error,
         combining_s=combining_s,
     )
@@ -250,7 +342,15 @@ def ended(
 
 def failure_of(task: TaskRow) -> Problem:
     """Why a job fails whose task failed for good: the last attempt's own words."""
-    last = task.attempts[-1]
+    last = next((each for each in reversed(task.attempts) if each.error), task.attempts[-1])
+    if task.votes and not last.error:
+        workers = ", ".join(vote.worker for vote in task.votes)
+        return problem(
+            NotReproducible(
+                f"task {task.number} came out differently on {len(task.votes)} workers ({workers})",
+                "each result is attached; a task must give the same result wherever it runs",
+            )
+        )
     if task.losses >= MAX_LOSSES:
         return problem(
             JobFailed(

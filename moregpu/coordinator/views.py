@@ -7,10 +7,10 @@ from typing import Literal
 
 import msgspec
 
+from moregpu.coordinator.fitting import fits, waiting_reason
 from moregpu.coordinator.fleet import Fleet, Member, lower
 from moregpu.coordinator.limits import DeskConfig
 from moregpu.coordinator.protocol import Principal
-from moregpu.coordinator.scheduler import fits, waiting_reason
 from moregpu.coordinator.store.protocol import JobRow, Store, TaskRow, WorkerRow
 from moregpu.jobs import JOB_ENDED, JobState, TaskState
 from moregpu.wire.api import AttemptView, DeviceView, JobView, LimitsView, PlanView, TaskView, Timing, WorkerView

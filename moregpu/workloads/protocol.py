@@ -186,6 +186,12 @@ class Workload(Protocol[Spec]):
         """Judge a task's outputs against its inputs."""
         ...
 
+    def agree(
+        self, task: TaskSpec, inputs: Mapping[str, Array], one: Mapping[str, Array], other: Mapping[str, Array]
+    ) -> bool:
+        """Whether two workers' outputs say the same: the judge of `check="agree"`, which knows no better answer."""
+        ...
+
     def combine(self, plan: Plan, parts: Sequence[Part], out: OutputWriter) -> None:
         """Write the job's outputs from its tasks' outputs (in the order of their grains), opening few at a time."""
         ...

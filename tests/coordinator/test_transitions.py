@@ -65,9 +65,9 @@ def test_a_task_is_accepted_at_most_once_whatever_comes_in_whatever_order(steps:
         elif claim is Standing.BACK:
             task = transitions.held_again(task, 1.0) if step == "renew" else task
         elif step == "renew":
-            task = transitions.renewed(task, 1.0)
+            task = transitions.renewed(task, ref.token, 1.0)
         else:
-            task = transitions.lost(task, 1.0, "x", keep_token=step == "lose")
+            task = transitions.lost(task, ref.token, 1.0, "x", keep_token=step == "lose")
         assert len(task.attempts) == len(before.attempts)
         assert (task.state is TaskState.LEASED) == (task.worker is not None and not transitions.is_over(task))
         assert task.failures <= JOB.spec.retries
@@ -86,7 +86,7 @@ def test_an_ended_task_moves_no_more() -> None:
     for move in (
         lambda: transitions.leased(done, "w-2", b"2" * 16, 0.0, 0.0),
         lambda: transitions.withdrawn(done, 0.0),
-        lambda: transitions.lost(done, 0.0, ""),
+        lambda: transitions.lost(done, done.token, 0.0, ""),
         lambda: transitions.accepted(done, rows.accepted(rows.lease_of(JOB, done)), 0.0),
     ):
         with pytest.raises(IllegalMove):

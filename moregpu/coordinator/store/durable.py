@@ -23,6 +23,7 @@ from moregpu.coordinator.store.protocol import (
     SignedBatch,
     TaskRow,
     TokenRow,
+    Voted,
     WorkerRow,
 )
 from moregpu.jobs import JobState
@@ -94,6 +95,23 @@ class BookStore(CommittedBook):
     def has_ready_work(self) -> bool:
         return self._book.index.has_ready_work()
 
+    def work_version(self) -> int:
+        return self._book.index.version
+
+    def tails(self) -> list[str]:
+        return sorted(self._book.index.tails)
+
+    def jobs_alive(self, submitter: str) -> int:
+        return self._book.index.alive.get(submitter, 0)
+
+    def bytes_of(self, submitter: str) -> int:
+        return self._book.registry.bytes_of(submitter)
+
+    async def lease_again(self, worker: FleetWorker, task: str, device: str, now: float, wall: float) -> Lease | None:
+        lease = self._step(lambda book: book.lease_again(worker, task, device, now, wall))
+        self._told_later()
+        return lease
+
     def blocked_by(self, job: JobRow) -> list[str]:
         return self._book.index.blocked_by(job)
 
@@ -111,7 +129,7 @@ class BookStore(CommittedBook):
         return lost
 
     async def complete(
-        self, worker: str, ended: Sequence[Accepted | Failed], batch: SignedBatch | None, wall: float
+        self, worker: str, ended: Sequence[Accepted | Voted | Failed], batch: SignedBatch | None, wall: float
     ) -> list[Completed]:
         self._must_be_open()
         unknown = [entry.ref.task for entry in ended if entry.ref.task not in self._book.tasks.rows]

@@ -7,14 +7,20 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-from moregpu.coordinator.store.protocol import Candidate, JobRow, TaskRow
-from moregpu.coordinator.transitions import is_ready
+from moregpu.coordinator.fairness import Turns, rank_s
+from moregpu.coordinator.fitting import FitClass, fit_class
+from moregpu.coordinator.store.protocol import Candidate, Fits, JobRow, TaskRow, Turn
+from moregpu.coordinator.transitions import is_ready, leases_of
 from moregpu.jobs import JOB_ENDED, JobState, TaskState
 
 MAX_WAITING_SHOWN = 1024
 """Waiting tasks of one job that `choose` sees at once: bounds the work of one lease."""
 
-Rank = tuple[int, float, str]  # −priority, time of birth, id: the order of a submitter's jobs
+TAIL = 0.75
+"""A job is in its tail when this part of it is done and nothing of it is left to hand out."""
+
+Rank = tuple[float, str]  # birth moved by priority, id: the order of a submitter's jobs
+Class = tuple[FitClass, frozenset[str]]  # what workers, and which owners may not
 
 
 class WorkIndex:
@@ -34,10 +40,18 @@ class WorkIndex:
         self.followers: dict[str, set[str]] = {}
         """Job → jobs that wait for its end."""
         self._waiting: dict[str, set[str]] = {}
-        self._ready: dict[str, list[Rank]] = {}
-        self._ranks: dict[str, tuple[str, Rank]] = {}  # job → submitter, rank: those that are in `_ready`
-        self._turn: dict[str, None] = {}  # submitters in the order of their last lease, longest ago first
-        self._expiring: list[tuple[float, str]] = []
+        self._ready: dict[str, dict[Class, list[Rank]]] = {}
+        self._ranks: dict[str, tuple[str, Class, Rank]] = {}  # job → where it is in `_ready`
+        self._expiring: list[tuple[float, str, bytes]] = []
+        self.turns = Turns()
+        self.shares: Mapping[str, float] = {}
+        """Each submitter's share of the pool, where it is not 1."""
+        self.alive: dict[str, int] = {}
+        """Submitter → jobs that have not ended."""
+        self.tails: set[str] = set()
+        """Jobs that are nearly done, all their last tasks leased."""
+        self.version = 0
+        """Counts whatever became ready."""
 
     # ---- following changes
 
@@ -48,6 +62,7 @@ class WorkIndex:
             return
         if (old is None) != (new is None):
             self._born_or_gone(row, born=new is not None)
+        self._count_alive(row.submitter, _is_alive(new) - _is_alive(old))
         if new is not None and is_ready(new):
             self.complete.add(row.id)
         else:
@@ -69,19 +84,32 @@ class WorkIndex:
             numbers.pop(row.number, None)
             if not numbers:
                 self.tasks_of.pop(row.job, None)
-        if old is not None and old.state is TaskState.LEASED and old.worker is not None:
-            _discard(self.leased_by, old.worker, row.id)
-        if new is not None and new.state is TaskState.LEASED and new.worker is not None:
-            self.leased_by.setdefault(new.worker, set()).add(row.id)
-            if old is None or old.state is not TaskState.LEASED or old.token != new.token:
-                heapq.heappush(self._expiring, (new.expires, row.id))
+        self._watch_leases(row.id, old, new)
         waits = new is not None and new.state is TaskState.WAITING
         if waits:
             self._waiting.setdefault(row.job, set()).add(row.id)
+            self.version += 1
         else:
             _discard(self._waiting, row.job, row.id)
         if waits or (old is not None and old.state is TaskState.WAITING):
             self._rank(row.job)
+
+    def _watch_leases(self, id: str, old: TaskRow | None, new: TaskRow | None) -> None:
+        before = {} if old is None else {lease.token: lease for lease in leases_of(old)}
+        for lease in before.values():
+            _discard(self.leased_by, lease.worker, id)
+        for lease in () if new is None else leases_of(new):
+            self.leased_by.setdefault(lease.worker, set()).add(id)
+            if lease.token not in before:
+                heapq.heappush(self._expiring, (lease.expires, id, lease.token))
+
+    def _count_alive(self, submitter: str, change: int) -> None:
+        if change:
+            count = self.alive.get(submitter, 0) + change
+            if count:
+                self.alive[submitter] = count
+            else:
+                del self.alive[submitter]
 
     def _born_or_gone(self, row: JobRow, *, born: bool) -> None:
         if row.idempotency_key:
@@ -103,19 +131,59 @@ class WorkIndex:
             and (job.cursor < job.plan.grains or id in self._waiting)
             and not self.blocked_by(job)
         )
-        known = self._ranks.get(id)
-        if job is not None and ready and known is None:
-            rank = (-job.spec.priority, job.created_at, id)
-            self._ranks[id] = job.submitter, rank
-            insort(self._ready.setdefault(job.submitter, []), rank)
-            self._turn.setdefault(job.submitter)
-        elif not ready and known is not None:
-            del self._ranks[id]
-            submitter, rank = known
-            ranks = self._ready[submitter]
-            del ranks[bisect_left(ranks, rank)]
-            if not ranks:
-                del self._ready[submitter]
+        if job is None or not ready:
+            self._unrank(id)
+        else:
+            self._enrank(job)
+        if job is not None and self._is_tail(job):
+            self.tails.add(id)
+        else:
+            self.tails.discard(id)
+
+    def _enrank(self, job: JobRow) -> None:
+        known = self._ranks.get(job.id)
+        if known is not None and not _needs_agreement(job):
+            return  # all that its class is made of stays as it was
+        wanted = (fit_class(job), self._barred(job))
+        if known is not None:
+            if known[1] == wanted:
+                return
+            self._unrank(job.id)
+        rank = (rank_s(job.created_at, job.spec.priority), job.id)
+        self._ranks[job.id] = job.submitter, wanted, rank
+        classes = self._ready.get(job.submitter)
+        if classes is None:
+            classes = self._ready[job.submitter] = {}
+            self.turns.enter(job.submitter)
+        insort(classes.setdefault(wanted, []), rank)
+        self.version += 1
+
+    def _unrank(self, id: str) -> None:
+        known = self._ranks.pop(id, None)
+        if known is None:
+            return
+        submitter, of_class, rank = known
+        classes = self._ready[submitter]
+        ranks = classes[of_class]
+        del ranks[bisect_left(ranks, rank)]
+        if not ranks:
+            del classes[of_class]
+        if not classes:
+            del self._ready[submitter]
+            self.turns.leave(submitter)
+
+    def _barred(self, job: JobRow) -> frozenset[str]:
+        """Owners that may take none of a job's ready tasks: all wait for a word of somebody else."""
+        if not _needs_agreement(job) or job.cursor < job.plan.grains:
+            return frozenset()
+        owners = [{vote.owner for vote in self._tasks[id].votes} for id in self._waiting.get(job.id, ())]
+        return frozenset(set.intersection(*owners)) if owners else frozenset()
+
+    def _is_tail(self, job: JobRow) -> bool:
+        if job.state is not JobState.RUNNING or job.cursor < job.plan.grains or job.id in self._waiting:
+            return False
+        nearly = job.grains_done >= TAIL * job.plan.grains or job.tasks_total - job.tasks_done == 1
+        return nearly and 0 < job.grains_done < job.plan.grains and not _needs_agreement(job)
 
     # ---- asking
 
@@ -131,43 +199,49 @@ class WorkIndex:
 
     def submitters(self) -> Sequence[str]:
         """Those with ready work, longest without a lease first."""
-        return [submitter for submitter in self._turn if submitter in self._ready]
+        return self.turns.in_order()
 
-    def of(self, submitter: str) -> Iterator[Candidate]:
+    def turn(self, submitter: str) -> Turn:
+        """Where one of them stands in the round."""
+        return Turn(self.turns.at(submitter), self.shares.get(submitter, 1.0))
+
+    def of(self, submitter: str, fits: Fits | None = None) -> Iterator[Candidate]:
         """Their jobs, highest priority and oldest first; nothing may change while this is walked."""
-        for _, _, id in self._ready.get(submitter, ()):
+        queues = [
+            ranks
+            for (_, barred), ranks in self._ready.get(submitter, {}).items()
+            if fits is None or fits(self._jobs[ranks[0][1]], barred)
+        ]
+        for _, id in queues[0] if len(queues) == 1 else heapq.merge(*queues):
             job = self._jobs[id]
             ids = islice(self._waiting.get(id, ()), MAX_WAITING_SHOWN)
             waiting = sorted((self._tasks[task] for task in ids), key=lambda task: task.number)
             yield Candidate(job=job, waiting=tuple(waiting))
 
-    def served(self, submitter: str) -> None:
-        """The submitter got a lease: it goes to the end of the round."""
-        self._turn.pop(submitter, None)
-        if submitter in self._ready:
-            self._turn[submitter] = None
+    def served(self, submitter: str, seconds: float) -> None:
+        """The submitter got a lease."""
+        self.turns.served(submitter, seconds, self.shares.get(submitter, 1.0))
 
-    def expired(self, now: float) -> Iterator[TaskRow]:
-        """Leased tasks past their time. A renewal does not touch the heap: what was renewed goes back into it here."""
+    def expired(self, now: float) -> Iterator[tuple[TaskRow, bytes]]:
+        """Tasks, each with the token of a lease that is past its time.
+
+        A renewal does not touch the heap: what was renewed goes back into it here.
+        """
         while self._expiring and self._expiring[0][0] <= now:
-            _, id = heapq.heappop(self._expiring)
+            _, id, token = heapq.heappop(self._expiring)
             task = self._tasks.get(id)
-            if task is None or task.state is not TaskState.LEASED:
+            lease = None if task is None else next((each for each in leases_of(task) if each.token == token), None)
+            if task is None or lease is None:
                 continue
-            if task.expires > now:
-                heapq.heappush(self._expiring, (task.expires, id))
+            if lease.expires > now:
+                heapq.heappush(self._expiring, (lease.expires, id, token))
             else:
-                yield task
-
-    def requeue(self, task: TaskRow) -> None:
-        """Watch a lease that `expired` gave out but that goes on after all."""
-        heapq.heappush(self._expiring, (task.expires, task.id))
+                yield task, token
 
     def leased(self) -> Iterator[TaskRow]:
         """Every leased task."""
-        for ids in self.leased_by.values():
-            for id in ids:
-                yield self._tasks[id]
+        for id in {id for ids in self.leased_by.values() for id in ids}:
+            yield self._tasks[id]
 
     def tasks(self, job: str) -> list[TaskRow]:
         """A job's tasks in the order they were cut."""
@@ -183,6 +257,8 @@ class WorkIndex:
             "followers": self.followers,
             "waiting": self._waiting,
             "ready": self._ready,
+            "alive": self.alive,
+            "tails": self.tails,
         }
 
 
@@ -192,3 +268,11 @@ def _discard(sets: dict[str, set[str]], key: str, value: str) -> None:
         values.discard(value)
         if not values:
             del sets[key]
+
+
+def _is_alive(job: JobRow | None) -> int:
+    return job is not None and job.state not in JOB_ENDED
+
+
+def _needs_agreement(job: JobRow) -> bool:
+    return job.spec.check == "agree"

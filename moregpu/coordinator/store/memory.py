@@ -42,7 +42,7 @@ class MemoryDisk:
         tasks = {id: row for id, row in self._table("task").items() if row.job in jobs}
         registry = {
             name: dict(self._table(name))
-            for name in ("worker", "invite", "token", "blob", "owner", "reference", "setting")
+            for name in ("worker", "invite", "token", "blob", "owner", "reference", "setting", "usage")
         }
         ours: list[LedgerRow] = [row for row in self._table("ledger").values() if row.writer == self._writer]
         newest = max(ours, key=lambda row: row.row, default=None)

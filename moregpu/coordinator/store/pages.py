@@ -42,6 +42,7 @@ class Pages:
         """Newest row of our ledger chain, and its hash."""
         self.next_batch = 1
         self._entropy = entropy
+        self._weighed_at = float("-inf")
 
     def tables(self) -> dict[str, Table[Any, Any]]:
         """Every table by name, as the disk knows them."""

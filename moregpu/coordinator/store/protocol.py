@@ -8,7 +8,7 @@ The store never decides: `choose` (the scheduler) and `transitions` do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -65,8 +65,27 @@ class AttemptRow(_Row, frozen=True, kw_only=True):
     error: str = ""
 
 
+class Rival(_Row, frozen=True, kw_only=True):
+    """A second lease of a task whose first takes too long. Whoever is accepted first ends the other."""
+
+    attempt: int
+    worker: str
+    token: bytes
+    expires: float = 0.0
+
+
+class Vote(_Row, frozen=True, kw_only=True):
+    """One result of a task that two owners must agree about."""
+
+    attempt: int
+    worker: str
+    owner: str
+    outputs: dict[str, Tensor] = {}
+    receipt: tuple[str, int, bytes] | None = None
+
+
 class TaskRow(_Row, frozen=True, kw_only=True):
-    """A task. The lease lives on this row: `worker`, `token`, `expires`."""
+    """A task. The lease lives on this row: `worker`, `token`, `expires`; a second one, for a while, in `rival`."""
 
     id: str
     job: str
@@ -82,6 +101,20 @@ class TaskRow(_Row, frozen=True, kw_only=True):
     expires: float = 0.0  # monotonic seconds of the store's clock; after a restart every lease is extended in full
     outputs: dict[str, Tensor] = {}
     evidence: Evidence | None = None
+    rival: Rival | None = None
+    votes: tuple[Vote, ...] = ()
+
+
+class Trust(_Row, frozen=True, kw_only=True):
+    """What a worker's checked results say about it (`moregpu.coordinator.trust`)."""
+
+    version: int = 0  # counts changes: an older reading never overwrites a newer one
+    right: int = 0  # results that were checked and right
+    wrong: int = 0  # results that were proven wrong
+    wrong_at: tuple[float, ...] = ()  # when, within the last 30 days
+    suspected: int = 0  # results that two other owners agreed against
+    probation_left: int = 0  # so many results to come are checked whatever their job says
+    quarantined: bool = False
 
 
 class WorkerRow(_Row, frozen=True, kw_only=True):
@@ -110,6 +143,7 @@ class WorkerRow(_Row, frozen=True, kw_only=True):
     tasks_done: int = 0
     tasks_failed: int = 0
     busy_s: float = 0.0
+    trust: Trust = Trust()
 
 
 class InviteRow(_Row, frozen=True, kw_only=True):
@@ -139,6 +173,15 @@ class TokenRow(_Row, frozen=True, kw_only=True):
     expires_at: float | None = None
     used_at: float | None = None
     revoked: bool = False
+    weight: float = 1.0  # its share of a busy pool, beside those of others
+
+
+class UsageRow(_Row, frozen=True, kw_only=True):
+    """How much a submitter used the pool: worker seconds that fade, as they were at `at` (wall time)."""
+
+    submitter: str
+    seconds: float
+    at: float
 
 
 class BlobRow(_Row, frozen=True, kw_only=True):
@@ -201,15 +244,30 @@ class Candidate(_Row, frozen=True, kw_only=True):
         return self.job.plan.grains - self.job.cursor
 
 
+class Turn(NamedTuple):
+    """Where a submitter stands in the round: who is lowest goes next, and moves on by seconds ÷ share."""
+
+    at: float
+    share: float = 1.0
+
+
+Fits = Callable[[JobRow, frozenset[str]], bool]
+"""Whether a worker could take a job, given the owners that may not take any task of it that is ready."""
+
+
 class Candidates(Protocol):
     """Ready work by submitter, highest priority and oldest first; jobs whose `after` is not done are left out."""
 
     def submitters(self) -> Sequence[str]:
-        """Those with ready work."""
+        """Those with ready work; of two that are level, the one that was served longest ago comes first."""
         ...
 
-    def of(self, submitter: str) -> Iterator[Candidate]:
-        """Their jobs, best first, lazily."""
+    def turn(self, submitter: str) -> Turn:
+        """Where one of them stands."""
+        ...
+
+    def of(self, submitter: str, fits: Fits | None = None) -> Iterator[Candidate]:
+        """Their jobs, best first, lazily; with `fits`, asked once for all jobs that are alike, those that fit."""
         ...
 
 
@@ -271,9 +329,23 @@ class Accepted(_Row, frozen=True, kw_only=True):
     index: int
     seconds: float
     checking_s: float = 0.0
+    checked_by_us: bool = True
+    """Whether we compared it with what we know to be right: only that says anything about its worker."""
     result: ResultManifest | None = None
     """The whole job's result, where this one output is all of it: if the job becomes ready by this completion, it is
     finished (`done`, `Completed.ended`) in the same transaction, so that a tiny job costs one commit."""
+
+
+class Voted(_Row, frozen=True, kw_only=True):
+    """A result that stands beside others until two owners agree. `last`: they cannot any more; the job fails."""
+
+    ref: LeaseRef
+    outputs: dict[str, Tensor]
+    statement: bytes
+    index: int
+    seconds: float
+    checking_s: float = 0.0
+    last: bool = False
 
 
 class Failed(_Row, frozen=True, kw_only=True):
@@ -393,6 +465,26 @@ class Store(Protocol):
         """Whether `lease` could give anything to a worker that fits everything."""
         ...
 
+    def work_version(self) -> int:
+        """Goes up whenever something becomes ready: who found nothing need not look again before."""
+        ...
+
+    def tails(self) -> list[str]:
+        """Jobs that are nearly done and have nothing left to hand out: their last tasks are all leased."""
+        ...
+
+    def jobs_alive(self, submitter: str) -> int:
+        """Jobs of a submitter that have not ended."""
+        ...
+
+    def bytes_of(self, submitter: str) -> int:
+        """Sealed bytes of all blobs that a submitter uploaded or that jobs of theirs name."""
+        ...
+
+    async def lease_again(self, worker: FleetWorker, task: str, device: str, now: float, wall: float) -> Lease | None:
+        """Lease a task that is out to somebody else, too; None when it is not, or not any more, or twice already."""
+        ...
+
     async def lease(self, worker: FleetWorker, slots: int, choose: Choose, now: float, wall: float) -> list[Lease]:
         """Let `choose` pick, then write attempts with fresh random tokens. May return before the commit."""
         ...
@@ -406,7 +498,7 @@ class Store(Protocol):
         ...
 
     async def complete(
-        self, worker: str, ended: Sequence[Accepted | Failed], batch: SignedBatch | None, wall: float
+        self, worker: str, ended: Sequence[Accepted | Voted | Failed], batch: SignedBatch | None, wall: float
     ) -> list[Completed]:
         """Accept or fail attempts, fenced by (task, attempt, token, worker); ledger rows in the same transaction.
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from moregpu.coordinator.store.protocol import BlobRow, InviteRow, TokenRow, WorkerRow
+from moregpu.coordinator import trust
+from moregpu.coordinator.store.protocol import BlobRow, InviteRow, TokenRow, UsageRow, WorkerRow
 from moregpu.coordinator.store.table import Journal, Table
 
 DAY_S = 86400.0
@@ -28,13 +29,16 @@ class Registry:
         self.references: Table[tuple[str, str], str] = Table("reference", journal)
         """(digest, job) → submitter."""
         self.settings: Table[str, str] = Table("setting", journal)
+        self.usage: Table[str, UsageRow] = Table("usage", journal)
+        """Submitter → how much they used the pool, fading."""
         self._digests_of: dict[str, set[str]] = {}
         self._jobs_of: dict[str, set[str]] = {}
         self.references.watch_keys(self._watch_reference)
 
     def tables(self) -> list[Table[Any, Any]]:
         """Every table here."""
-        return [self.workers, self.invites, self.tokens, self.blobs, self.owners, self.references, self.settings]
+        kept: list[Table[Any, Any]] = [self.workers, self.invites, self.tokens, self.blobs, self.owners]
+        return [*kept, self.references, self.settings, self.usage]
 
     # ---- workers and invites
 
@@ -67,6 +71,7 @@ class Registry:
             tasks_done=known.tasks_done if known is not None else 0,
             tasks_failed=known.tasks_failed if known is not None else 0,
             busy_s=known.busy_s if known is not None else 0.0,
+            trust=known.trust if known is not None else worker.trust,
         )
         self.workers.put(worker.id, enrolled)
         self._journal.event("invite.used", invite, wall, {"worker": worker.id, "uses_left": row.uses_left - 1})
@@ -86,6 +91,7 @@ class Registry:
                 tasks_done=max(worker.tasks_done, known.tasks_done),
                 tasks_failed=max(worker.tasks_failed, known.tasks_failed),
                 busy_s=max(worker.busy_s, known.busy_s),
+                trust=trust.newer(worker.trust, known.trust),
             )
         if worker == known:
             return worker
@@ -102,6 +108,7 @@ class Registry:
             "revoked": worker.revoked,
             "paused": worker.paused,
             "draining": worker.draining,
+            "quarantined": worker.trust.quarantined,
         }
         self._journal.event(event, worker.id, wall, data)
 
@@ -141,6 +148,12 @@ class Registry:
         if (digest, submitter) in self.owners.rows:
             return True
         return any(self.references.rows[digest, job] == submitter for job in self._jobs_of.get(digest, ()))
+
+    def bytes_of(self, submitter: str) -> int:
+        """Sealed bytes of the blobs that a submitter uploaded or that jobs of theirs name."""
+        digests = {digest for digest, who in self.owners.rows if who == submitter}
+        digests |= {digest for (digest, _), who in self.references.rows.items() if who == submitter}
+        return sum(row.sealed_bytes for digest in digests if (row := self.blobs.get(digest)) is not None)
 
     def unreferenced(self, older_than: float) -> list[str]:
         """Blobs that no job names, uploaded last before a wall time."""

@@ -22,6 +22,7 @@ from moregpu.coordinator.store.protocol import (
     LedgerRow,
     TaskRow,
     TokenRow,
+    UsageRow,
     WorkerRow,
 )
 from moregpu.coordinator.store.sealing import RowSealer
@@ -119,6 +120,10 @@ class SqliteDisk:
             for name, decoder in _bodies.items()
         }
         rows["setting"] = dict(self._read.execute("SELECT name, value FROM setting"))
+        rows["usage"] = {
+            who: UsageRow(submitter=who, seconds=seconds, at=at)
+            for who, seconds, at in self._read.execute("SELECT submitter, seconds, at FROM usage")
+        }
         rows["owner"] = {
             (digest, who): at for digest, who, at in self._read.execute("SELECT digest, principal, at FROM owner")
         }

@@ -13,6 +13,7 @@ from moregpu.coordinator.store.protocol import (
     LedgerBatch,
     LedgerRow,
     TokenRow,
+    UsageRow,
     WorkerRow,
 )
 
@@ -49,6 +50,10 @@ def _pair_columns(key: tuple[str, str], value: Any) -> tuple[Any, ...]:
     return *key, value
 
 
+def _usage_columns(key: str, row: UsageRow) -> tuple[Any, ...]:
+    return key, row.seconds, row.at
+
+
 def _single_columns(key: str, value: Any) -> tuple[Any, ...]:
     return key, value
 
@@ -64,6 +69,7 @@ COLUMNS: dict[str, Callable[[Any, Any], tuple[Any, ...]]] = {
     "owner": _pair_columns,
     "reference": _pair_columns,
     "setting": _single_columns,
+    "usage": _usage_columns,
 }
 INSERTS = {
     "ledger": "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -76,6 +82,7 @@ INSERTS = {
     "owner": "INSERT OR REPLACE INTO owner VALUES (?, ?, ?)",
     "reference": "INSERT OR REPLACE INTO reference VALUES (?, ?, ?)",
     "setting": "INSERT OR REPLACE INTO setting VALUES (?, ?)",
+    "usage": "INSERT OR REPLACE INTO usage VALUES (?, ?, ?)",
 }
 DELETES = {
     "invite": "DELETE FROM invite WHERE id = ?",
@@ -84,4 +91,5 @@ DELETES = {
     "owner": "DELETE FROM owner WHERE digest = ? AND principal = ?",
     "reference": "DELETE FROM reference WHERE digest = ? AND job = ?",
     "setting": "DELETE FROM setting WHERE name = ?",
+    "usage": "DELETE FROM usage WHERE submitter = ?",
 }

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from moregpu.coordinator.store.protocol import AttemptRow, JobRow, TaskRow
+from moregpu.coordinator.store.protocol import AttemptRow, JobRow, Rival, TaskRow, Vote
 from moregpu.coordinator.store.sealing import RowSealer
 from moregpu.errors import StateRefused
 from moregpu.jobs import Evidence, JobState, TaskState, Tensor
@@ -60,6 +60,8 @@ class _TaskProgress(_Stored, frozen=True, array_like=True):
     token: bytes
     outputs: dict[str, Tensor]
     evidence: Evidence | None
+    rival: Rival | None = None
+    votes: tuple[Vote, ...] = ()
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -167,6 +169,8 @@ def task_progress(sealer: RowSealer, task: TaskRow) -> bytes:
         task.token,
         task.outputs,
         task.evidence,
+        task.rival,
+        task.votes,
     )
     return sealer.seal("task.progress", task.id, encode(progress))
 
@@ -189,4 +193,6 @@ def open_task(sealer: RowSealer, id: str, job: str, body_text: bytes, progress_t
         token=progress.token,
         outputs=progress.outputs,
         evidence=progress.evidence,
+        rival=progress.rival,
+        votes=progress.votes,
     )

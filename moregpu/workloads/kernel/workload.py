@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from moregpu.jobs import Check, Evidence
+from moregpu.workloads.kernel.agree import agree
 from moregpu.workloads.kernel.check import check_task
 from moregpu.workloads.kernel.combine import combine_parts
 from moregpu.workloads.kernel.cut import cut_task
@@ -60,6 +61,12 @@ class KernelWorkload:
     ) -> Evidence | Rejected:
         """See `check.check_task`."""
         return check_task(task, inputs, outputs, level, entropy)
+
+    def agree(
+        self, task: TaskSpec, inputs: Mapping[str, Array], one: Mapping[str, Array], other: Mapping[str, Array]
+    ) -> bool:
+        """See `agree.agree`."""
+        return agree(task, inputs, one, other)
 
     def combine(self, plan: Plan, parts: Sequence[Part], out: OutputWriter) -> None:
         """See `combine.combine_parts`."""

@@ -1,0 +1,180 @@
+"""Which worker could run a job at all, and why a job waits: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from moregpu.coordinator.store.protocol import FleetWorker, JobRow, TaskRow
+from moregpu.wire.messages import Device
+from moregpu.workloads.protocol import Cost, Plan
+
+GIB = 1 << 30
+
+FitClass = tuple[object, ...]
+
+
+def fits(job: JobRow, worker: FleetWorker) -> bool:
+    """Whether `worker` can run the job's tasks at all."""
+    return device_for(job, worker) is not None
+
+
+def device_for(job: JobRow, worker: FleetWorker) -> Device | None:
+    """The worker's device for the job: one that fits, a GPU before a CPU; None when nothing there fits."""
+    if any(misfit for misfit in (_misfit_kind, _misfit_group, _misfit_memory, _misfit_time) if misfit(job, worker)):
+        return None
+    devices = _devices(job, worker)
+    return min(devices, key=lambda device: device.kind != "gpu", default=None)
+
+
+def fit_class(job: JobRow) -> FitClass:
+    """Jobs of one class fit the same workers: ten thousand that are alike are looked at once.
+
+    All that `device_for` asks a job is in here.
+    """
+    needs, limit = job.plan.needs, job.spec.time_limit_s
+    timing: tuple[object, ...] = ()
+    if limit is not None:
+        timing = (limit, job.plan.grain_amount, job.plan.cost.bound_by, job.plan.cost.speed_key)
+    return (needs.kind, needs.group, needs.engine, needs.device, memory_needed(job), *timing)
+
+
+def memory_needed(job: JobRow) -> int:
+    """What one task needs, in steps of an eighth or less, so that there are few classes of jobs."""
+    needed = max(job.plan.task_memory_bytes, job.plan.needs.memory_bytes, job.spec.memory_bytes or 0)
+    step = 1 << max(0, needed.bit_length() - 4)
+    return -(-needed // step) * step
+
+
+def task_in_time(job: JobRow, task: TaskRow, worker: FleetWorker) -> bool:
+    """Whether the worker, by its measured speed, can finish a task that was cut for somebody else within its limit."""
+    limit = job.spec.time_limit_s
+    return limit is None or worker.profile.seconds(task.spec.cost) <= limit
+
+
+def _devices(job: JobRow, worker: FleetWorker) -> list[Device]:
+    needs = job.plan.needs
+    wanted = (needs.device or "").casefold()
+    return [
+        device
+        for device in worker.devices
+        if needs.engine in ("auto", device.kind)
+        and (not wanted or wanted == device.id.casefold() or wanted in device.name.casefold())
+    ]
+
+
+def _misfit_kind(job: JobRow, worker: FleetWorker) -> bool:
+    return job.plan.needs.kind not in worker.kinds
+
+
+def _misfit_group(job: JobRow, worker: FleetWorker) -> bool:
+    return job.plan.needs.group is not None and job.plan.needs.group not in worker.groups
+
+
+def _misfit_engine(job: JobRow, worker: FleetWorker) -> bool:
+    return not any(job.plan.needs.engine in ("auto", device.kind) for device in worker.devices)
+
+
+def _misfit_device(job: JobRow, worker: FleetWorker) -> bool:
+    return not _devices(job, worker)
+
+
+def _misfit_memory(job: JobRow, worker: FleetWorker) -> bool:
+    return memory_needed(job) > worker.profile.memory_budget_bytes
+
+
+def _misfit_time(job: JobRow, worker: FleetWorker) -> bool:
+    limit = job.spec.time_limit_s
+    return limit is not None and not worker.profile.seconds(_grain_cost(job.plan)) <= limit
+
+
+def _grain_cost(plan: Plan) -> Cost:
+    grains = max(1, plan.grains)
+    cost = plan.cost
+    return Cost(
+        flops=cost.flops / grains,
+        moved_bytes=cost.moved_bytes / grains,
+        speed_key=cost.speed_key,
+        bound_by=cost.bound_by,
+    )
+
+
+# ---- saying why a job waits ------------------------------------------------------------------------------------------
+
+
+def waiting_reason(
+    job: JobRow,
+    fleet: Sequence[FleetWorker],
+    *,
+    blocked_by: Sequence[str] = (),
+    waiting: Sequence[TaskRow] = (),
+) -> str:
+    """Why a job has not started or does not go on, in one short sentence; "" when nothing is in its way.
+
+    `fleet`: connected workers that take work. `blocked_by`: jobs of its `after` that are not done. `waiting`: its tasks
+    that came back. The reason named is the last hurdle that nobody takes, for those who took the ones before.
+    """
+    if blocked_by:
+        others = f" and {len(blocked_by) - 1} more" if len(blocked_by) > 1 else ""
+        return f"waits for {blocked_by[0]}{others} to be done"
+    if not fleet:
+        return "no worker is connected"
+    left = list(fleet)
+    for misfit, reason in _HURDLES:
+        fitting = [worker for worker in left if not misfit(job, worker)]
+        if not fitting:
+            return reason(job, left)
+        left = fitting
+    if waiting and job.cursor >= job.plan.grains:
+        return _stuck_reason(job, waiting[0], left)
+    return ""
+
+
+def _stuck_reason(job: JobRow, task: TaskRow, fitting: Sequence[FleetWorker]) -> str:
+    """Why a task that came back is not leased again."""
+    voters = {vote.owner for vote in task.votes}
+    others = [worker for worker in fitting if worker.owner not in voters]
+    if not others:
+        return f"a result must be made again by a worker of another owner than {', '.join(sorted(voters))}"
+    if not any(task_in_time(job, task, worker) for worker in others):
+        return f"no worker here can finish task {task.number} within {job.spec.time_limit_s:g} s"
+    if task.failed_on and all(worker.id in task.failed_on for worker in others):
+        return "every fitting worker failed a task of it once; it waits for another one, or is tried again"
+    return ""
+
+
+def _kind_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
+    return f"no worker accepts {job.plan.needs.kind} jobs"
+
+
+def _group_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
+    return f"no connected worker is in the group {job.plan.needs.group!r}"
+
+
+def _engine_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
+    return f"no worker here offers a {job.plan.needs.engine.upper()}"
+
+
+def _device_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
+    return f"no worker here has a device called {job.plan.needs.device!r}"
+
+
+def _memory_reason(job: JobRow, workers: Sequence[FleetWorker]) -> str:
+    largest = max(worker.profile.memory_budget_bytes for worker in workers)
+    return (
+        f"a task needs {memory_needed(job) / GIB:.1f} GiB of memory; "
+        f"the largest fitting worker offers {largest / GIB:.1f} GiB"
+    )
+
+
+def _time_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
+    return f"no worker here can finish a task within {job.spec.time_limit_s:g} s"
+
+
+_HURDLES: tuple[tuple[Callable[[JobRow, FleetWorker], bool], Callable[[JobRow, Sequence[FleetWorker]], str]], ...] = (
+    (_misfit_kind, _kind_reason),
+    (_misfit_group, _group_reason),
+    (_misfit_engine, _engine_reason),
+    (_misfit_device, _device_reason),
+    (_misfit_memory, _memory_reason),
+    (_misfit_time, _time_reason),
+)
