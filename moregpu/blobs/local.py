@@ -6,6 +6,7 @@ name. All calls block (fsync, disk) and are safe from several threads.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -111,6 +112,15 @@ class BlobFiles:
     def digests(self) -> Iterator[str]:
         """All blobs, in no order."""
         return (path.name for path in self._files())
+
+    def older_than(self, at: float) -> list[str]:
+        """Blobs whose files were written before `at` (epoch seconds)."""
+        old: list[str] = []
+        for path in self._files():
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                if path.stat().st_mtime < at:
+                    old.append(path.name)
+        return old
 
     def clean_partials(self, older_than: float) -> int:
         """Delete unfinished uploads that nobody wrote to since `older_than` (epoch seconds); returns how many."""

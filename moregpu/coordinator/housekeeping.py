@@ -47,6 +47,7 @@ class Housekeeping:
         wall = self._services.clock.wall()
         await self.sign_head()
         await self.purge_outputs(wall)
+        await self.purge_beyond(self._services.settings.limits.keep_bytes)
         await self.drop_blobs(wall - GRACE_S)
         await self._services.offload(lambda: self._services.blobs.clean_partials(wall - GRACE_S))
 
@@ -83,14 +84,33 @@ class Housekeeping:
         if oldest_kept is not None:
             self._all_purged_before = oldest_kept
 
+    async def purge_beyond(self, keep_bytes: int | None) -> None:
+        """Forget the oldest outputs of ended jobs until no more than `keep_bytes` are kept."""
+        if keep_bytes is None:
+            return
+        store = self._services.desk.store
+        before: str | None = None
+        kept = 0
+        while rows := await store.jobs(states=JOB_ENDED, before=before, limit=_PAGE):
+            for row in rows:  # newest first
+                if row.purged or row.result is None:
+                    continue
+                kept += sum(tensor.whole_bytes for tensor in row.result.outputs.values())
+                if kept > keep_bytes:
+                    await store.purge(row.id)
+            before = rows[-1].id
+
     async def drop_blobs(self, older_than: float) -> None:
         """Delete blobs that no job names. Rows go first: a file without a row is only space, found again here."""
         services = self._services
         store = services.desk.store
-        digests = await store.unreferenced_blobs(older_than)
-        if not digests:
-            return
-        await store.drop_blobs(digests)
-        gone = [digest for digest in digests if await store.blob(digest) is None]
-        await services.offload(lambda: [services.blobs.delete(digest) for digest in gone])
-        log.info("blobs that no job names were deleted", extra=facts(count=len(gone)))
+        named = services.residents.digests()
+        digests = [digest for digest in await store.unreferenced_blobs(older_than) if digest not in named]
+        if digests:
+            await store.drop_blobs(digests)
+        # Files without a row, too: a crash came between a file and its row, or between a row's end and its file's.
+        digests += await services.offload(lambda: services.blobs.older_than(older_than))
+        gone = [digest for digest in dict.fromkeys(digests) if await store.blob(digest) is None]
+        if gone:
+            await services.offload(lambda: [services.blobs.delete(digest) for digest in gone])
+            log.info("blobs that no job names were deleted", extra=facts(count=len(gone)))

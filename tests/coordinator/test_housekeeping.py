@@ -53,6 +53,15 @@ def test_outputs_go_when_they_were_kept_as_long_as_asked_and_blobs_that_nobody_n
             assert services.blobs.size(digest) is None
             assert await store.blob(digest) is None
 
+            # A crash between a blob's file and its row leaves a file that no row names.
+            orphan = services.blobs.begin("s", None, 64)
+            orphan.write(os.urandom(64))
+            lost = orphan.finish()
+            await chores.drop_blobs(wall - 20.0)
+            assert services.blobs.size(lost) == 64
+            await chores.drop_blobs(wall + 3600.0)
+            assert services.blobs.size(lost) is None
+
     asyncio.run(run())
 
 
