@@ -241,8 +241,7 @@ class Executor:
                 each_s = self._rate(piece) * piece.work / piece.groups
                 room = int((self.slice_s - planned_s) / each_s) if each_s > 0 else piece.groups
                 if (room < 1 and batch) or len(batch) >= DISPATCHES_LIMIT:
-                    self._end(encoder, stage)
-                    self._settle_slice(batch, planned_s, between)
+                    self._settle_slice(batch, planned_s, self._end(encoder, stage), between)
                     encoder, stage = self._begin()
                     batch, planned_s = [], 0.0
                     continue
@@ -253,8 +252,7 @@ class Executor:
                 planned_s += count * each_s
                 first += count
                 if first < piece.groups:
-                    self._end(encoder, stage)
-                    self._settle_slice(batch, planned_s, between)
+                    self._settle_slice(batch, planned_s, self._end(encoder, stage), between)
                     encoder, stage = self._begin()
                     batch, planned_s = [], 0.0
         stage.end()
@@ -274,15 +272,17 @@ class Executor:
         encoder = self.device.native.create_command_encoder()
         return encoder, encoder.begin_compute_pass()
 
-    def _end(self, encoder: Any, stage: Any) -> None:
+    def _end(self, encoder: Any, stage: Any) -> float:
+        """Submit what was encoded; return when: devices begin before `submit` returns."""
         stage.end()
+        started = time.perf_counter()
         self.device.queue.submit([encoder.finish()])
         self.submits += 1
+        return started
 
     def _settle_slice(
-        self, batch: list[tuple[Piece, int]], planned_s: float, between: Callable[[], None] | None
+        self, batch: list[tuple[Piece, int]], planned_s: float, started: float, between: Callable[[], None] | None
     ) -> None:
-        started = time.perf_counter()
         self.device.wait()
         self._learn(batch, planned_s, time.perf_counter() - started)
         if between:
@@ -298,6 +298,8 @@ class Executor:
             return
         ratio = max(took_s, _MEASURABLE_S / 4) / planned_s
         ratio = min(max(ratio, 1 / _RATE_STEP), _RATE_STEP)
+        if 0.5 < ratio < 2.0:
+            ratio = math.sqrt(ratio)  # near enough: half the way, so that noise evens out
         for digest, rate in {piece.program.digest: self._rate(piece) for piece, _ in batch}.items():
             self._rates[digest] = rate * ratio
 

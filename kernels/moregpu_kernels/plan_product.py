@@ -44,15 +44,16 @@ def product_candidates(request: Request, traits: Traits) -> tuple[str, ...]:
     m, k, n = product_sizes(request)
     if n == 1 and not _stages(request):
         return ("gemv_rows",)
+    item = ITEM_BYTES[request.dtype]
+    has_row = m == 1 and not _stages(request) and k * n * item <= traits.limits.max_binding_bytes
     names = [name for name, tile in TILES.items() if _fits(tile, traits)]
     default = "direct_8x16" if traits.is_software else "shared_64x64_8x8"
     if min(m, n) <= 32 or m * n <= 128 * 128:
         default = "direct_4x4" if traits.is_software else "shared_32x32_4x4"
     names.sort(key=lambda name: name != default)
     splits = _splits_wanted(m, k, n, TILES[names[0]], traits)
-    if splits > 1:
-        return (f"{names[0]}/split{splits}", *names)
-    return tuple(names)
+    split = (f"{names[0]}/split{splits}",) if splits > 1 else ()
+    return (*(("gemv_columns",) if has_row else ()), *split, *names)
 
 
 def plan_product(request: Request, traits: Traits, variant: str) -> Plan:
@@ -64,6 +65,8 @@ def plan_product(request: Request, traits: Traits, variant: str) -> Plan:
         return Plan(variant, (m, n), request.dtype, ())
     if variant == "gemv_rows":
         dispatches, temporaries = _gemv(request, traits, m, k)
+    elif variant == "gemv_columns":
+        dispatches, temporaries = _row_times_matrix(request, traits, k, n)
     elif variant == "naive":
         dispatches, temporaries = _naive(request, m, k, n)
     else:
@@ -126,6 +129,19 @@ def _gemv(request: Request, traits: Traits, m: int, k: int) -> tuple[list[Dispat
             Dispatch(load_kernel("gemv_rows"), _items(options), spans, (last - first, k), -(-(last - first) // 4), work)
         )
     return (dispatches + cast_dispatches("~wide", OUT, m, traits), [("~wide", m * 4)]) if half else (dispatches, [])
+
+
+def _row_times_matrix(request: Request, traits: Traits, k: int, n: int) -> tuple[list[Dispatch], list[tuple[str, int]]]:
+    """One row times a matrix: each invocation has four columns, sixteen share K."""
+    vector = 4 if n % 4 == 0 else 1
+    wide = request.dtype == "float16" and vector == 1
+    options = {"vector_n": vector, "wide": wide, "dtype": request.dtype}
+    spans = (Span("a"), Span("b"), Span("~wide" if wide else OUT))
+    work = (2.0 + 4.0 * ITEM_BYTES[request.dtype]) * k * n
+    dispatches = [Dispatch(load_kernel("gemv_columns"), _items(options), spans, (n, k), _ceil_div(n, 64), work)]
+    if not wide:
+        return dispatches, []
+    return [*dispatches, *cast_dispatches("~wide", OUT, n, traits)], [("~wide", n * 4)]
 
 
 def _naive(request: Request, m: int, k: int, n: int) -> tuple[list[Dispatch], list[tuple[str, int]]]:

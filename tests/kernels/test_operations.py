@@ -195,6 +195,12 @@ def test_epilogues(executor: Executor, epilogue: str, dtype: str):
         judge(executor, "matmul", arrays, dtype, epilogue=epilogue)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_times_a_matrix(executor: Executor, dtype: str):
+    for k, n in ((1, 1), (5, 3), (300, 64), (1031, 130), (5000, 7)):
+        judge(executor, "matmul", {"a": numbers((1, k), dtype), "b": numbers((k, n), dtype, 1)}, dtype, "gemv_columns")
+
+
 def test_products_of_hard_data_stay_within_the_blocked_bound(executor: Executor):
     """Constants, rank one, long K, huge columns, subnormals and infinities: what a relative tolerance would condemn."""
     rng = np.random.default_rng(3)
