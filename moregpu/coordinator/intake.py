@@ -88,7 +88,9 @@ class Intake:
                 async with asyncio.timeout(timeout_s):
                     await ended
             except TimeoutError:
-                await self._store.settle()  # what is told now must be durable now
+                row = await self._row(job)
+                await self._store.settle()  # what was read must be durable before it is told; in this order
+                return row
             return await self._row(job)
         finally:
             waiting.discard(ended)
