@@ -120,17 +120,21 @@ class Peer:
 
     def __init__(self, size: int):
         python = os.environ.get("MOREGPU_PEER_PYTHON", sys.executable)
-        script = str(Path(__file__).with_name("matmul_peer.py"))
-        self._process = subprocess.Popen(
-            [python, script, str(size)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        # A driver that hangs ends the process, and with it the waiting for a line.
-        self._timer = threading.Timer(PEER_TIMEOUT_S, self._process.kill)
+        self._command = [python, str(Path(__file__).with_name("matmul_peer.py")), str(size)]
+        self._process: subprocess.Popen[str] | None = None
+        self.skipped = "it ended without an answer"
 
     def __enter__(self) -> Peer:
+        try:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+        except OSError as error:
+            self.skipped = f"it does not start: {error}"
+            return self
+        # A driver that hangs ends the process, and with it the waiting for a line.
+        self._timer = threading.Timer(PEER_TIMEOUT_S, self._process.kill)
         self._timer.start()
-        self.skipped = "it ended without an answer"
         for line in self._process.stdout or ():
             if line.startswith("{"):
                 self.skipped = str(json.loads(line).get("skipped", ""))
@@ -138,13 +142,14 @@ class Peer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-        self._process.kill()
-        self._process.communicate()
+        if self._process is not None:
+            self._timer.cancel()
+            self._process.kill()
+            self._process.communicate()
 
     def seconds(self) -> float:
         """Seconds of one run, measured over there."""
-        if self._process.stdin is None or self._process.stdout is None:
+        if self._process is None or self._process.stdin is None or self._process.stdout is None:
             return float("nan")
         try:
             self._process.stdin.write("\n")

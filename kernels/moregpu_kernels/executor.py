@@ -247,7 +247,7 @@ class Executor:
                     continue
                 count = min(self._whole(room), piece.groups - first)
                 self._write_uniforms(compiled, piece, first, count)
-                _encode(stage, piece, count, limit)
+                _encode(stage, piece, count, limit, batch[-1][0] if batch else None)
                 batch.append((piece, count))
                 planned_s += count * each_s
                 first += count
@@ -332,9 +332,10 @@ class Executor:
         self._generation = self.device.generation
 
 
-def _encode(stage: Any, piece: Piece, count: int, limit: int) -> None:
+def _encode(stage: Any, piece: Piece, count: int, limit: int, before: Piece | None = None) -> None:
     rows = -(-count // limit)
-    stage.set_pipeline(piece.program.pipeline)
+    if before is None or before.program is not piece.program:
+        stage.set_pipeline(piece.program.pipeline)
     stage.set_bind_group(0, piece.group, (piece.slot * UNIFORM_STEP,))
     stage.dispatch_workgroups(-(-count // rows), rows)
 
