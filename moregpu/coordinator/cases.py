@@ -36,6 +36,8 @@ class Sound(msgspec.Struct, frozen=True, kw_only=True):
     ran: Ran
     content: str  # digest over the plain outputs, as a job's result names it
     plain: Mapping[str, Any]
+    voters: tuple[str, ...] | None = None
+    """Where two owners must agree: those whose earlier results say the same; none yet when empty."""
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,9 +27,10 @@ from moregpu.coordinator.results import Results
 from moregpu.coordinator.scheduler import slots_for
 from moregpu.coordinator.session import Phase, WorkerSession
 from moregpu.coordinator.store.protocol import Lease, Store
+from moregpu.coordinator.transitions import Standing, standing
 from moregpu.coordinator.trials import trials_due
 from moregpu.errors import HandshakeFailed, InviteRefused, MoreGPUError, TooManyRequests, Unavailable
-from moregpu.jobs import Blob, TaskState, size_bytes
+from moregpu.jobs import Blob, size_bytes
 from moregpu.wire.api import Event
 from moregpu.wire.identity import PoolKeys
 from moregpu.wire.messages import FromWorker, Hello, LeaseRef, Pulse, Welcome
@@ -246,7 +247,7 @@ class Hub:
     async def _adopt(self, member: Member, ref: LeaseRef) -> None:
         task = await self._store.task(ref.task)
         job = await self._store.job(task.job) if task is not None else None
-        if task is None or job is None or task.state is not TaskState.LEASED or task.token != ref.token:
+        if task is None or job is None or standing(task, ref, member.row.id) is not Standing.HELD:
             return  # its result was judged while the store was asked
         lease = Lease(job=job, task=task, attempt=ref.attempt, token=ref.token)
         member.session.adopt(lease, member.profile.seconds(task.spec.cost), self._clock.monotonic())
@@ -310,6 +311,7 @@ class Hub:
             now=self._clock.wall(),
         )
         actions = session.welcome(welcome, approved=row.approved, paused=row.paused, draining=row.draining)
+        session.quarantined = row.trust.quarantined
         member.must_prove = trials_due(config, row, admitted.before)
         link.member = member
         self._unconfirmed -= 1

@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import msgspec
+
 from moregpu.blobs.local import BlobFiles
 from moregpu.coordinator.assigning import assignment_of
 from moregpu.coordinator.cases import Case, InputLost, Ruling, Sound, Wrong, claims, refuse_unplanned
 from moregpu.coordinator.decisions import Returned
 from moregpu.coordinator.limits import OFFLOAD_BYTES, OFFLOAD_FLOPS
-from moregpu.coordinator.opening import array_of, plain_part, shaped
+from moregpu.coordinator.opening import array_of, open_arrays, plain_part, shaped
 from moregpu.coordinator.protocol import Clock, Offload
 from moregpu.coordinator.store.protocol import (
     Accepted,
@@ -27,10 +29,13 @@ from moregpu.coordinator.store.protocol import (
     SignedBatch,
     Store,
     TaskRow,
+    Vote,
+    Voted,
     WorkerRow,
 )
+from moregpu.coordinator.trust import is_on_probation
 from moregpu.errors import DigestMismatch, HandshakeFailed
-from moregpu.jobs import Blob, TaskState, Tensor, size_bytes
+from moregpu.jobs import Blob, Check, Evidence, TaskState, Tensor, size_bytes
 from moregpu.wire.api import ResultManifest
 from moregpu.wire.identity import verify
 from moregpu.wire.messages import Assignment, LeaseRef, Result, TaskError
@@ -46,6 +51,12 @@ from moregpu.workloads import workload
 from moregpu.workloads.protocol import Rejected
 
 log = logging.getLogger(__name__)
+
+MAX_VOTES = 3
+"""Results of one task, each of another owner, after which it is given up that two agree."""
+
+OUR_OWN = ("recomputed", "freivalds", "sampled", "audited")
+"""Evidence that compares a result with what we know to be right."""
 
 
 class Judge:
@@ -74,6 +85,7 @@ class Judge:
 
         Raises `OutOfSpace` when nothing could be committed: the worker keeps its results and sends them again.
         """
+        worker = await self._store.worker(worker.id) or worker
         batch = self.signed(worker, result)
         cases, rulings = await self._cases(worker, returned)
         ended, sound = await self._examine(worker, cases, batch)
@@ -143,7 +155,7 @@ class Judge:
 
     async def _examine(
         self, worker: WorkerRow, cases: Sequence[Case], batch: SignedBatch | None
-    ) -> tuple[list[Accepted | Failed], dict[int, Sound]]:
+    ) -> tuple[list[Accepted | Voted | Failed], dict[int, Sound]]:
         if batch is None:
             unsigned = Wrong("unsigned", "the result is not signed by its worker")
             return [self._failed(worker, case, unsigned) for case in cases], {}
@@ -154,7 +166,7 @@ class Judge:
         began = self._clock.monotonic()
         found = await self._offload(work) if _is_heavy(cases) else work()
         checking_s = (self._clock.monotonic() - began) / max(1, len(cases))
-        ended: list[Accepted | Failed] = []
+        ended: list[Accepted | Voted | Failed] = []
         sound: dict[int, Sound] = {}
         for case, finding in zip(cases, found, strict=True):
             if isinstance(finding, Sound):
@@ -175,6 +187,10 @@ class Judge:
     def _answered_before(self, worker: WorkerRow, case: Case) -> Sound | None:
         """A resend of what was accepted: the store answers it again, with the same receipt."""
         task = case.task
+        if any(vote.attempt == case.ref.attempt for vote in task.votes):
+            _, ran = claims(case.entry)
+            unchecked = Evidence(kind="unchecked")
+            return Sound(evidence=task.evidence or unchecked, ran=ran, content="", plain={}, voters=())
         if task.state is not TaskState.DONE or task.evidence is None:
             return None
         _, ran = claims(case.entry)
@@ -206,18 +222,34 @@ class Judge:
         )
         if written != entry.statement:
             raise Wrong("wrong-statement", "the statement is not about this task, these inputs and these outputs")
-        evidence = workload(assignment.kind).check(
-            case.task.spec,
-            {name: array_of(tensor, inputs[name]) for name, tensor in assignment.inputs.items()},
-            {name: array_of(tensor, given[name]) for name, tensor in entry.outputs.items()},
-            case.job.spec.check,
-            self._entropy,
-        )
+        arrays = {name: array_of(tensor, inputs[name]) for name, tensor in assignment.inputs.items()}
+        made = {name: array_of(tensor, given[name]) for name, tensor in entry.outputs.items()}
+        level = level_for(case.job.spec.check, worker)
+        evidence = workload(assignment.kind).check(case.task.spec, arrays, made, level, self._entropy)
         if isinstance(evidence, Rejected):
             raise Wrong("wrong-result", evidence.reason, proven=True)
-        return Sound(
-            evidence=evidence, ran=ran, content=_content(shaped(entry.outputs, case.job.plan), given), plain=given
-        )
+        voters = self._voters(worker, case, arrays, made) if case.job.spec.check == "agree" else None
+        if voters and evidence.kind not in OUR_OWN:
+            evidence = Evidence(kind="agreed", workers=(*voters, worker.id))
+        elif voters:
+            evidence = msgspec.structs.replace(evidence, workers=(*voters, worker.id))
+        content = _content(shaped(entry.outputs, case.job.plan), given)
+        return Sound(evidence=evidence, ran=ran, content=content, plain=given, voters=voters)
+
+    def _voters(
+        self, worker: WorkerRow, case: Case, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> tuple[str, ...]:
+        """Workers of other owners whose results of this task say the same."""
+        kind, spec = workload(case.assignment.kind), case.task.spec
+
+        def says_the_same(vote: Vote) -> bool:
+            return kind.agree(spec, inputs, open_arrays(vote.outputs, self._blobs), outputs)
+
+        try:
+            others = [vote for vote in case.task.votes if vote.owner != worker.owner and vote.worker != worker.id]
+            return tuple(vote.worker for vote in others if says_the_same(vote))
+        except DigestMismatch as error:
+            raise InputLost(f"an earlier result of the task cannot be opened: {error.detail}") from error
 
     def _open_inputs(self, assignment: Assignment) -> dict[str, Any]:
         try:
@@ -230,7 +262,17 @@ class Judge:
 
     # -- what is committed
 
-    def _accepted(self, case: Case, sound: Sound, checking_s: float) -> Accepted:
+    def _accepted(self, case: Case, sound: Sound, checking_s: float) -> Accepted | Voted:
+        if sound.voters == () and case.task.state is not TaskState.DONE:
+            return Voted(
+                ref=case.ref,
+                outputs=case.entry.outputs,
+                statement=case.entry.statement,
+                index=case.index,
+                seconds=case.seconds,
+                checking_s=checking_s,
+                last=len(case.task.votes) + 1 >= MAX_VOTES,
+            )
         kept = workload(case.assignment.kind).keeps_outputs(case.job.spec)
         outputs = case.entry.outputs if kept else {}
         if case.task.state is TaskState.DONE:
@@ -247,6 +289,7 @@ class Judge:
             index=case.index,
             seconds=case.seconds,
             checking_s=checking_s,
+            checked_by_us=sound.evidence.kind in OUR_OWN,
             result=manifest,
         )
 
@@ -266,9 +309,9 @@ class Judge:
             final=self._hopeless(case.job, case.task, worker.id),
         )
 
-    def _ruling(self, case: Case, outcome: Accepted | Failed, done: Completed, sound: Sound | None) -> Ruling:
+    def _ruling(self, case: Case, outcome: Accepted | Voted | Failed, done: Completed, sound: Sound | None) -> Ruling:
         cost = case.task.spec.cost
-        accepted = isinstance(outcome, Accepted) and done.verdict == "accepted"
+        accepted = not isinstance(outcome, Failed) and done.verdict == "accepted"
         return Ruling(
             ref=case.ref,
             completed=done,
@@ -283,13 +326,13 @@ class Judge:
             device=sound.ran.device if sound is not None else "",
         )
 
-    async def _forget_dropped(self, cases: Sequence[Case], ended: Sequence[Accepted | Failed]) -> None:
+    async def _forget_dropped(self, cases: Sequence[Case], ended: Sequence[Accepted | Voted | Failed]) -> None:
         """Delete uploads that nothing refers to: outputs of a benchmark, and of refused results."""
         gone: list[str] = []
         for case, outcome in zip(cases, ended, strict=True):
             if case.task.state is TaskState.DONE:
                 continue
-            kept = outcome.outputs if isinstance(outcome, Accepted) else {}
+            kept = {} if isinstance(outcome, Failed) else outcome.outputs
             gone += [
                 tensor.data.digest
                 for name, tensor in case.entry.outputs.items()
@@ -304,6 +347,16 @@ class Judge:
     async def _uploaded_by_worker(self, blob_digest: str) -> bool:
         row = await self._store.blob(blob_digest)
         return row is not None and row.principal.startswith("w-")
+
+
+def level_for(wanted: Check, worker: WorkerRow) -> Check:
+    """How a result of `worker` is checked: as its job wants, but in full while the worker is on probation.
+
+    Where two owners must agree, they are asked, and nothing is known better.
+    """
+    if is_on_probation(worker.trust):
+        return "full"
+    return "none" if wanted == "agree" else wanted
 
 
 def _was_leased(task: TaskRow, worker: str, ref: LeaseRef) -> bool:

@@ -120,10 +120,26 @@ class Results:
             if done.ready:
                 self._chores.spawn(self._finisher.finish(done.job))
             if done.out:
-                self.cancel(done.out, "the job ended")
+                self.cancel(done.out, "the job ended" if done.ended else "another worker was first")
+        if any(ruling.failed for ruling in rulings):
+            await self._keep_trust(member)
         if pause:
             await self._pause(member)
         self._wake()
+
+    async def _keep_trust(self, member: Member) -> None:
+        """Something was wrong: see what the store makes of the worker now. From quarantine nothing is taken."""
+        row = await self._store.worker(member.row.id)
+        if row is None or row.trust == member.row.trust:
+            return
+        member.row = msgspec.structs.replace(member.row, trust=row.trust)
+        if not row.trust.quarantined or member.session.quarantined:
+            return
+        member.session.quarantined = True
+        log.warning("worker quarantined: its results are wrong", extra={"worker": row.id, "wrong": row.trust.wrong})
+        self._fleet.changed(fit=True)
+        gone = await self._store.release(row.id, (), self._clock.monotonic(), self._clock.wall())
+        self.cancel([(row.id, ref) for ref in gone], "the worker is quarantined")
 
     async def _pause(self, member: Member) -> None:
         """A worker that fails everything is set aside, or it would empty every queue."""

@@ -11,6 +11,7 @@ from moregpu.coordinator.hub import Hub
 from moregpu.coordinator.presence import Presence
 from moregpu.coordinator.protocol import Principal
 from moregpu.coordinator.store.protocol import Store, WorkerRow
+from moregpu.coordinator.trust import pardoned
 from moregpu.coordinator.views import Views
 from moregpu.errors import Conflict, Forbidden, NotFound
 from moregpu.ids import normalise
@@ -55,6 +56,7 @@ class Roster:
         member = self._fleet.get(row.id)
         if member is not None:
             member.row = saved
+            member.session.quarantined = saved.trust.quarantined
             if change.action in ("resume", "approve"):
                 member.session.failures = 0
             limits = lower(member.hello.limits, saved.limits)
@@ -103,11 +105,11 @@ def changed(row: WorkerRow, change: WorkerChange) -> WorkerRow:
         case "pause":
             row = msgspec.structs.replace(row, paused=True)
         case "resume":
-            row = msgspec.structs.replace(row, paused=False, draining=False)
+            row = msgspec.structs.replace(row, paused=False, draining=False, trust=pardoned(row.trust))
         case "drain":
             row = msgspec.structs.replace(row, draining=True)
         case "approve":
-            row = msgspec.structs.replace(row, approved=True)
+            row = msgspec.structs.replace(row, approved=True, trust=pardoned(row.trust))
         case None:
             pass
     limits = Limits(

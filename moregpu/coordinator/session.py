@@ -85,6 +85,8 @@ class WorkerSession:
         self.approved = False
         self.paused = False
         self.draining = False
+        self.quarantined = False
+        """Proven wrong too often: no work until the admin looked at it."""
         self.on_trial = False
         """No work yet: its canary or speed measurement is still out."""
         self.duty: dict[str, float] = {}
@@ -194,7 +196,7 @@ class WorkerSession:
             return 0
         if self.duty and not any(share > 0.0 for share in self.duty.values()):
             return 0  # its owner is using it; what it were given it would only hand back
-        if now < self.rest_until or len(self.judging) >= MAX_JUDGING:
+        if self.quarantined or now < self.rest_until or len(self.judging) >= MAX_JUDGING:
             return 0
         if self.held and self.outstanding_s >= self.outstanding_limit_s:
             return 0

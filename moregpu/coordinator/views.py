@@ -11,6 +11,7 @@ from moregpu.coordinator.fitting import fits, waiting_reason
 from moregpu.coordinator.fleet import Fleet, Member, lower
 from moregpu.coordinator.limits import DeskConfig
 from moregpu.coordinator.protocol import Principal
+from moregpu.coordinator.session import WorkerSession
 from moregpu.coordinator.store.protocol import JobRow, Store, TaskRow, WorkerRow
 from moregpu.jobs import JOB_ENDED, JobState, TaskState
 from moregpu.wire.api import AttemptView, DeviceView, JobView, LimitsView, PlanView, TaskView, Timing, WorkerView
@@ -94,7 +95,7 @@ class Views:
             owner=row.owner,
             groups=list(row.groups),
             state=_state(row, member),
-            reason=("being measured" if session.on_trial else session.reason) if session is not None else "",
+            reason=_reason(row, session),
             devices=[msgspec.convert(device, DeviceView, from_attributes=True) for device in row.devices],
             kinds=list(member.kinds) if member is not None else list(row.kinds_allowed),
             isolation=member.hello.isolation if member is not None else "none",
@@ -150,6 +151,8 @@ def score(speeds: dict[str, float]) -> int:
 def _state(row: WorkerRow, member: Member | None) -> WorkerState:
     if row.revoked:
         return "revoked"
+    if row.trust.quarantined:
+        return "quarantined"
     if member is None:
         return "offline"
     if not row.approved:
@@ -157,6 +160,17 @@ def _state(row: WorkerRow, member: Member | None) -> WorkerState:
     if row.draining:
         return "draining"
     return "paused" if row.paused or member.session.paused else "online"
+
+
+def _reason(row: WorkerRow, session: WorkerSession | None) -> str:
+    trust = row.trust
+    if trust.quarantined:
+        return f"{trust.wrong} of its results were proven wrong; resume it once its machine is mended"
+    if session is not None and session.on_trial:
+        return "being measured"
+    if session is not None and session.reason:
+        return session.reason
+    return f"on probation: {trust.probation_left} more results are checked in full" if trust.probation_left else ""
 
 
 def _limits_view(limits: Limits) -> LimitsView:
