@@ -13,7 +13,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-WITH_TESTS := .[test,gpu]
+WITH_TESTS := .[test,gpu,tray]
 PACKAGES := moregpu moregpu_tui moregpu_tray kernels tests benchmarks
 
 help:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from moregpu.worker.probes.record import Recording
 from moregpu.worker.throttle.controller import Controller, Load, Signals
 
 STEP_S = 0.02
@@ -69,6 +70,21 @@ class Trace:
         else:
             raise ValueError(f"no trace called {kind!r}")
         self.kind, self.time, self.use, self.events, self.busy = kind, time, np.clip(use, 0, 1), events, busy
+
+
+def recorded(recording: Recording) -> Trace:
+    """A recording as a trace: where others use much, somebody is at work."""
+    trace = Trace.__new__(Trace)
+    count = int(len(recording.samples) * recording.period_s / STEP_S)
+    trace.kind, trace.time = "recorded", np.arange(count) * STEP_S
+    places = np.minimum((trace.time / recording.period_s).astype(int), len(recording.samples) - 1)
+    trace.use = np.array([sample.others for sample in recording.samples])[places]
+    idle = np.array([np.inf if sample.idle_s is None else sample.idle_s for sample in recording.samples])
+    fell = np.flatnonzero(np.diff(idle, prepend=np.inf) < 0)
+    trace.events = np.zeros(count, bool)
+    trace.events[(fell * recording.period_s / STEP_S).astype(int)] = True
+    trace.busy = np.zeros(count, bool)
+    return trace
 
 
 def drive(

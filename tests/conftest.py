@@ -47,6 +47,7 @@ def nothing_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> Iterat
         for name in [name for name in os.environ if name.startswith("MOREGPU_") and name != "MOREGPU_REQUIRE_ALL"]:
             patch.delenv(name)
         patch.setenv("MOREGPU_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("MOREGPU_YIELD", "off")  # nor steps back for the load of the other tests
         patch.setenv("MOREGPU_SECRETS", "file")  # nor puts anything into their keyring
         yield
 

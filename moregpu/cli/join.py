@@ -23,6 +23,13 @@ def join(
     name: Annotated[str, typer.Option(help="What the pool calls this machine; by default its own name.")] = "",
     ceiling: Annotated[float, typer.Option(min=0.05, max=1.0, help="Highest share of a device to use.")] = 0.85,
     schedule: Annotated[str, typer.Option(help="always, 22:00-07:00, or mon-fri 19:00-07:00; sat,sun")] = "always",
+    yields: Annotated[
+        bool,
+        typer.Option(
+            "--yield/--no-yield",
+            help="Give way to whoever uses this machine, to its battery and heat; or keep to the ceiling alone.",
+        ),
+    ] = True,
     state: Annotated[Path | None, typer.Option(help="State folder, one for each worker on this machine.")] = None,
     invite_file: Annotated[Path | None, typer.Option(help="File (0600) that holds the invite.")] = None,
     as_json: JsonOption = False,
@@ -40,6 +47,7 @@ def join(
         cores=cores,
         ceiling=ceiling,
         schedule=schedule,
+        **({} if yields else {"yields": False}),
         json_lines=as_json,
     )
     invite: Invite | None = None

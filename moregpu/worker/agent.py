@@ -13,6 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from random import Random, SystemRandom
 
 from moregpu.blobs.cache import SealedCache
@@ -25,8 +26,9 @@ from moregpu.worker.config import WorkerConfig
 from moregpu.worker.connections import Connections, Dropped, Refused
 from moregpu.worker.devices import cpu_device, lent_cores, machine_name, system_text, version
 from moregpu.worker.home import WorkerHome
-from moregpu.worker.limits import Decide, WorkerLimits
-from moregpu.worker.load import LoadProbe
+from moregpu.worker.limits import WorkerLimits
+from moregpu.worker.probes.cpu import CpuLoad
+from moregpu.worker.probes.senses import Senses
 from moregpu.worker.results import SETTLE_S, KeptResults
 from moregpu.worker.session import (
     Action,
@@ -41,7 +43,9 @@ from moregpu.worker.session import (
     WorkerSession,
 )
 from moregpu.worker.status import State, Status
-from moregpu.worker.throttle.duty import fixed_duty
+from moregpu.worker.throttle.duty import Decision, fixed_duty
+from moregpu.worker.throttle.governor import Governor
+from moregpu.worker.throttle.mean import ToldDuty
 from moregpu.worker.throttle.schedule import parse_schedule
 from moregpu.worker.transfers import Transfers
 from moregpu.worker.work import Work
@@ -51,6 +55,12 @@ _log = logging.getLogger(__name__)
 
 DECIDE_S = 0.5
 """Period of the look at clock, limits and load."""
+
+BUSY_DECIDE_S = 0.1
+"""The same while tasks are there and the owner is to be given way to; each sign of input is a look of its own."""
+
+SAME_DUTY = 0.005
+"""A change by less is not worth a word to the compute process."""
 
 KEYRING_S = 10.0
 """Between two tries to open a keyring that is locked."""
@@ -65,10 +75,10 @@ class Agent:
         config: WorkerConfig,
         observe: Callable[[Status], None] | None = None,
         *,
-        decide: Decide = fixed_duty,
         random: Random | None = None,
+        sense: Callable[[Callable[[], None], CpuLoad], Senses] = Senses,
     ):
-        """`observe` is called, on the agent's thread, whenever the status changes. `decide` is the throttle.
+        """`observe` is called, on the agent's thread, whenever the status changes. `sense` starts the probes.
 
         Raises `NotConfigured` when the folder belongs to no pool, `InvalidRequest` for a wrong schedule.
         """
@@ -79,7 +89,13 @@ class Agent:
         self._config = config
         self._observe = observe
         self._random = random or SystemRandom()
-        self._limits = WorkerLimits(Limits(ceiling=config.ceiling, schedule=config.schedule), self._decide_now, decide)
+        owner = Limits(ceiling=config.ceiling, schedule=config.schedule, paused=config.paused)
+        self._limits = WorkerLimits(owner, self._decide_now, self._decide)
+        self._governor = Governor() if config.yields else None
+        self._sense = sense
+        self._senses: Senses | None = None
+        self._told = ToldDuty()
+        self._in_force = -1.0  # the duty that the compute process was told
         self._approved = True
         self._state: State = "starting"
         self._shown = Status()
@@ -165,7 +181,9 @@ class Agent:
             unload_s=self._config.unload_s,
         )
         self._settling: asyncio.TimerHandle | None = None
-        self._load = LoadProbe()
+        self._cpu = CpuLoad(self._own_processes)
+        if self._governor is not None:
+            self._senses = self._sense(lambda: self._call(self._decide_now), self._cpu)
         self._decide_now()
         self._show("connecting", "")
         try:
@@ -180,6 +198,8 @@ class Agent:
         finally:
             if self._settling is not None:
                 self._settling.cancel()
+            if self._senses is not None:
+                self._senses.close()
             self._limits.close()
             self._keep_old()
             await self._work.close()
@@ -206,6 +226,8 @@ class Agent:
         for action in actions:
             match action:
                 case Run(assignment=assignment):
+                    if self._senses is not None:
+                        self._senses.set_busy(True)
                     self._work.run(assignment)
                 case Stop(ref=ref):
                     self._work.stop(ref)
@@ -251,29 +273,47 @@ class Agent:
     # -- the throttle
 
     async def _keep_deciding(self) -> None:
-        """Look at the clock and the load, all the time."""
+        """Look at the clock, the owner and the load, all the time."""
         beats = 0
         while True:
-            await asyncio.sleep(DECIDE_S)
+            busy = self._senses is not None and self._work.running > 0
+            await asyncio.sleep(BUSY_DECIDE_S if busy else DECIDE_S)
+            if self._senses is not None:
+                self._senses.set_busy(self._work.running > 0)
+            else:
+                self._cpu.sample()
+            self._session.user_load = self._cpu.others
             self._decide_now()
             if self._connections is not None and not self._connections.is_open:  # else the writer does
                 self._perform(self._session.tick(self._now()))
             beats += 1
             if beats % 10 == 0:
-                own = [os.getpid(), *([self._compute.pid] if self._compute.pid else [])]
-                self._session.user_load = self._load.user_load(own)
                 self._session.hot = self._transfers.cache.hot()
 
+    def _decide(self, owner: Limits, admin: Limits, local: datetime) -> Decision:
+        """The throttle: limits alone, or with all that is sensed."""
+        if self._governor is None or self._senses is None:
+            return fixed_duty(owner, admin, local)
+        return self._governor.decide(owner, admin, local, self._senses.signals(), self._now())
+
     def _decide_now(self) -> None:
-        limits, session = self._limits, self._session
-        if limits.look() or not session.duty:
-            duty, reason = limits.decision.value, limits.decision.reason
+        limits, session, now = self._limits, self._session, self._now()
+        limits.look()
+        duty = limits.decision.value
+        if abs(duty - self._in_force) >= SAME_DUTY or (duty == 0.0) != (self._in_force == 0.0):
+            self._in_force = duty
             self._compute.set_duty(duty)
-            self._perform(session.set_duty({self._compute.device: duty}, reason, self._now()))
+        told = limits.decision if self._governor is None else self._told.tell(limits.decision, now)
+        if told is not None and (told.reason != session.reason or session.duty.get(self._compute.device) != told.value):
+            self._perform(session.set_duty({self._compute.device: told.value}, told.reason, now))
             if self._connections is not None:
                 self._connections.wake.set()
         session.owner = limits.owner
         self._show(self._settled_state() if session.member else self._state, limits.decision.reason)
+
+    def _own_processes(self) -> list[int]:
+        """Whose load is not the owner's."""
+        return [os.getpid(), *([self._compute.pid] if self._compute.pid else [])]
 
     def _leave(self) -> None:
         if self._leaving:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 import msgspec
@@ -9,6 +10,13 @@ from msgspec import Meta
 
 from moregpu.errors import InvalidRequest
 from moregpu.worker.throttle.schedule import parse_schedule
+
+YIELD_VARIABLE = "MOREGPU_YIELD"
+
+
+def _yields() -> bool:
+    """MOREGPU_YIELD=off: a machine that nobody sits at keeps to its ceiling and schedule alone."""
+    return os.environ.get(YIELD_VARIABLE, "").lower() not in ("off", "0", "no", "false")
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,6 +39,11 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     enrol_wait_s: Annotated[
         float, Meta(title="Patience", description="Seconds to look for a pool that was never reached before", ge=0)
     ] = 30.0
+
+    yields: Annotated[
+        bool, Meta(title="Step back", description="Give way to the owner's input, programs, battery and heat")
+    ] = msgspec.field(default_factory=_yields)
+    paused: Annotated[bool, Meta(title="Paused", description="Start paused, and stay so until told to go on")] = False
 
     json_lines: Annotated[
         bool, Meta(title="JSON", description="Print what changes as one JSON object a line, for programs")

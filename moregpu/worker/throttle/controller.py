@@ -22,6 +22,9 @@ ACTIVE_HOLD_S = 5.0
 MARGIN = 0.02
 """Kept free below the ceiling, for the noise of the load sensor."""
 
+AWAY_S = 60.0
+"""Without input for so long, nobody feels the first rise after the start: it takes no time."""
+
 RISE_PER_S = 0.10
 DEAD_BAND = 0.08
 """A climb starts only when at least this much is to be gained, and then goes all the way: no hunting around a noisy
@@ -97,6 +100,7 @@ class Controller:
         self._moved_at: float | None = None
         self._started = False
         self._climbing = False
+        self._risen = False
 
     def decide(self, signals: Signals, now: float) -> Duty:
         """The duty from now on. `now` is monotonic seconds; call at 10 Hz, and at once when something is noticed."""
@@ -109,7 +113,8 @@ class Controller:
         target, reason = self._target(signals, now)
         if overload:
             target = min(target, self.duty * SOFT_CUT)
-        self._move(target, now)
+        away = not self.watches_input or (signals.idle_s is not None and signals.idle_s >= AWAY_S)
+        self._move(target, now, at_once=away and self._started and not self._risen)
         return Duty(value=self.duty, reason=reason)
 
     def _notice_input(self, idle_s: float | None, now: float) -> None:
@@ -147,7 +152,7 @@ class Controller:
                 return min(free, ACTIVE_DUTY), Reason.INPUT
         return free, reason
 
-    def _move(self, target: float, now: float) -> None:
+    def _move(self, target: float, now: float, *, at_once: bool) -> None:
         elapsed = 0.0 if self._moved_at is None else min(max(now - self._moved_at, 0.0), 1.0)
         self._moved_at = now
         gap = target - self.duty
@@ -158,7 +163,8 @@ class Controller:
         elif gap <= 0:
             self._climbing = False
         if self._climbing and gap > 0:
-            self.duty = min(target, self.duty + RISE_PER_S * elapsed)
+            self.duty = target if at_once else min(target, self.duty + RISE_PER_S * elapsed)
+            self._risen = self._risen or at_once
 
 
 def _stop_reason(signals: Signals) -> Reason | None:

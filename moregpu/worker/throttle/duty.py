@@ -43,15 +43,29 @@ class DutyMeter:
     """
 
     def __init__(self, duty: float = 1.0):
-        self.duty = duty  # 0 = paused: nothing may run, nothing is owed
+        self._duty = 1.0
+        self._rest_per_work = 0.0
         self.owed_s = 0.0
         self.worked_s = 0.0  # in all
+        self.duty = duty
+
+    @property
+    def duty(self) -> float:
+        """The share; 0 = paused: nothing may run, nothing is owed. What is owed from before follows a change."""
+        return self._duty
+
+    @duty.setter
+    def duty(self, duty: float) -> None:
+        self._duty = duty
+        if duty > 0.0:
+            before, self._rest_per_work = self._rest_per_work, 1.0 / duty - 1.0
+            self.owed_s = self.owed_s * self._rest_per_work / before if before > 0.0 else 0.0
 
     def worked(self, seconds: float) -> None:
         """Add a slice's work."""
         self.worked_s += seconds
-        if self.duty > 0.0:
-            self.owed_s += seconds * (1.0 / self.duty - 1.0)
+        if self._duty > 0.0:
+            self.owed_s += seconds * self._rest_per_work
 
     def rested(self, seconds: float) -> None:
         """Add rest, whatever its reason."""

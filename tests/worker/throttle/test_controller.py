@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.throttle_plant import Trace, drive, measure, ours
-from moregpu.worker.throttle.controller import ACTIVE_DUTY, RISE_PER_S, Controller, Load, Reason, Signals
+from moregpu.worker.throttle.controller import ACTIVE_DUTY, AWAY_S, RISE_PER_S, Controller, Load, Reason, Signals
 
 HELD_OUT = range(4)  # the constants were tuned on seeds 100 and up
 
@@ -120,16 +120,28 @@ signals = st.builds(
 
 
 @given(st.floats(0.05, 1.0), st.lists(st.tuples(st.floats(0, 2), signals), max_size=60))
-def test_duty_stays_below_the_ceiling_and_never_jumps_up(ceiling: float, history: list[tuple[float, Signals]]) -> None:
+def test_duty_stays_below_the_ceiling_and_jumps_up_once_at_most(
+    ceiling: float, history: list[tuple[float, Signals]]
+) -> None:
     controller = Controller(ceiling)
-    now, before = 0.0, 0.0
+    now, before, jumps = 0.0, 0.0, 0
     for elapsed, seen in history:
         now += elapsed
         duty = controller.decide(seen, now).value
         assert 0.0 <= duty <= ceiling
         assert not math.isnan(duty)
-        assert duty <= before + RISE_PER_S * min(elapsed, 1.0) + 1e-9
+        if duty > before + RISE_PER_S * min(elapsed, 1.0) + 1e-9:
+            jumps += 1
+            assert seen.idle_s is not None
+            assert seen.idle_s >= AWAY_S, "somebody could feel it"
         before = duty
+    assert jumps <= 1
+
+
+def test_a_worker_that_starts_while_nobody_is_there_needs_no_run_up() -> None:
+    controller = Controller()
+    controller.decide(Signals(idle_s=3600.0), 0.0)
+    assert controller.decide(Signals(idle_s=3600.0, load=Load(total=0.05, own=0.0)), 0.5).value > 0.7
 
 
 @given(st.lists(signals, min_size=1, max_size=20))

@@ -65,3 +65,13 @@ def test_a_lone_tiny_task_never_waits() -> None:
     meter = DutyMeter(0.85)
     meter.worked(0.0005)
     assert meter.rest_s == 0.0
+
+
+@given(before=st.floats(0.001, 1.0), after=st.floats(0.001, 1.0))
+def test_what_is_owed_from_before_follows_the_duty(before: float, after: float) -> None:
+    meter = DutyMeter(before)
+    meter.worked(0.03)
+    meter.duty = 0.0
+    meter.duty = after
+    expected = 0.03 * (1.0 / after - 1.0) if before < 1.0 else 0.0
+    assert meter.owed_s == pytest.approx(expected)

@@ -1,0 +1,20 @@
+"""The owner touches the machine: the pool's work is cut between slices, for real."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.displays import screen
+from tests.worker.yielding import input_to_cut
+
+
+@pytest.mark.slow
+def test_input_at_a_real_desktop_cuts_the_work_that_runs(tmp_path: Path) -> None:
+    with screen() as x:
+        cuts = asyncio.run(input_to_cut(tmp_path, x.name, 2))
+    for seconds, share in cuts:
+        assert seconds < 5.0, "the bar of 0.1 s is `benchmarks.throttle`'s: other tests run beside this one"
+        assert share < 0.5, "it computed at 0.8 before"
