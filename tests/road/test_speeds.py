@@ -7,23 +7,34 @@ import time
 import pytest
 
 from moregpu.cli.loopback import LoopbackPool
+from moregpu.client.pool import Pool
+from moregpu.wire.api import InviteRequest
+
+SIZE = 3072
+CEILINGS = {"slow": "0.2", "fast": "0.8"}
+"""Speeds of 1 and 4."""
+
+
+def seconds(pool: Pool, group: str | None = None) -> float:
+    """The best of three, since what else runs on this machine can only add."""
+    best = float("inf")
+    for seed in range(3):
+        begun = time.perf_counter()
+        assert pool.benchmark("matmul", SIZE, seed=seed, group=group).wait(120).checked
+        best = min(best, time.perf_counter() - begun)
+    return best
 
 
 @pytest.mark.acceptance
 def test_speeds_one_and_four_finish_within_1_3_times_the_ideal_split(lone: LoopbackPool) -> None:
-    """Ceilings of 0.2 and 0.8 make speeds of 1 and 4. Ideal: what both do together, at the rates they show alone."""
-    lone.start_worker("slow", "--ceiling", "0.2")
-    lone.start_worker("fast", "--ceiling", "0.8")
-    lone.wait_for_workers()
+    """Ideal: each worker's rate as it is alone, both at once, with no end to wait for."""
     with lone.connect() as pool:
-        pool.benchmark("matmul", 1024).wait(60)
-        size = 2048
-        begun = time.perf_counter()
-        handle = pool.benchmark("matmul", size)
-        handle.wait(120)
-        took_s = time.perf_counter() - begun
-        rates = {worker.name: worker.speeds["matmul.float32"] for worker in pool.workers()}
-        shares = {"slow": 0.2, "fast": 0.8}
-        ideal_s = 2.0 * size**3 / sum(rates[name] * shares[name] for name in rates)
-    print(f"took {took_s:.2f} s, ideal {ideal_s:.2f} s, {took_s / ideal_s:.2f} times")
-    assert took_s <= 1.3 * ideal_s
+        for name, ceiling in CEILINGS.items():
+            invite = pool.invite(InviteRequest(owner=name, groups=[name])).line
+            lone.start_worker(name, "--ceiling", ceiling, invite=invite)
+        lone.wait_for_workers()
+        alone_s = {name: seconds(pool, group=name) for name in CEILINGS}
+        together_s = seconds(pool)
+    ideal_s = 1.0 / sum(1.0 / spent for spent in alone_s.values())
+    print(f"alone {alone_s}, together {together_s:.2f} s, ideal {ideal_s:.2f} s: {together_s / ideal_s:.2f} times")
+    assert together_s <= 1.3 * ideal_s
