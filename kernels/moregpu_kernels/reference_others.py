@@ -94,7 +94,8 @@ def _norm(operation: str, a: Floats, arrays: Mapping[str, Array], epsilon: float
     value = apart / spread
     units = (columns / _LANES + 11) * U32
     size = np.mean(np.abs(a), axis=-1, keepdims=True) if operation == "layernorm" else 0.0
-    off = units * size / spread
+    # Subnormal inputs may be read as 0.
+    off = (units * size + FLUSH) / spread
     error = (off + np.abs(value) * (units / 2 + off * off / 2 + 8 * U32)) * (1 + 4 * units + off)
     weight = arrays["weight"].astype(np.float64) if "weight" in arrays else np.ones(())
     bias = arrays["bias"].astype(np.float64) if "bias" in arrays else np.zeros(())

@@ -65,29 +65,32 @@ def host_slices(request: Request, traits: Traits, budget_bytes: int, planned: Pl
 
     """
     item = ITEM_BYTES[request.dtype]
-    room = int(min(budget_bytes * BUDGET_SHARE, traits.limits.max_buffer_bytes))
+    room = int(budget_bytes * BUDGET_SHARE)
+    # One tensor of a piece: what a buffer holds, or a binding where whole tensors cannot be bound in slices.
+    largest = traits.limits.max_buffer_bytes
     if planned is None:
-        room = min(room, traits.limits.max_binding_bytes)
+        largest = min(largest, traits.limits.max_binding_bytes)
     else:
         tensors = [math.prod(shape) * item for shape in (*request.shapes.values(), planned.out_shape)]
         total = sum(tensors) + sum(size for _, size in planned.temporaries)
-        if total <= budget_bytes * (2 * BUDGET_SHARE) and max(tensors) <= traits.limits.max_buffer_bytes:
+        if total <= budget_bytes * (2 * BUDGET_SHARE) and max(tensors) <= largest:
             return None
     cut = _CUTTERS.get(request.operation)
     if cut is None:
         raise BadShape(
             f"{request.operation} on tensors of this size does not fit this device", "Cut the arrays yourself"
         )
-    return cut(request, room)
+    return cut(request, room, largest)
 
 
-def _elements(request: Request, room: int) -> HostPieces:
+def _elements(request: Request, room: int, largest: int) -> HostPieces:
     names = list(request.shapes)
     shape = request.shapes[names[0]]
     if any(request.shapes[name] != shape for name in names):
         raise BadShape("A broadcast of tensors of this size does not fit this device", "Cut the first axis yourself")
     count = math.prod(shape)
-    step = _whole(room // (ITEM_BYTES[request.dtype] * (len(names) + 1)), room, 1024)
+    item = ITEM_BYTES[request.dtype]
+    step = _whole(min(room // (item * (len(names) + 1)), largest // item), room, 1024)
     return HostPieces(
         shape,
         (
@@ -99,7 +102,7 @@ def _elements(request: Request, room: int) -> HostPieces:
     )
 
 
-def _rows(request: Request, room: int) -> HostPieces:
+def _rows(request: Request, room: int, largest: int) -> HostPieces:
     """Rows lie one after the other, so a number of whole rows is a flat range, but must keep its shape."""
     shape = request.shape("a")
     is_reduction = request.operation in REDUCTIONS
@@ -109,7 +112,7 @@ def _rows(request: Request, room: int) -> HostPieces:
             "Reshape to (rows, columns)",
         )
     row_bytes = max(1, ITEM_BYTES[request.dtype] * shape[1] * 2)
-    step = _whole(room // (2 * row_bytes), row_bytes)
+    step = _whole(min(room // (2 * row_bytes), largest // row_bytes), row_bytes)
     out_shape = shape[:-1] if is_reduction else shape
     return HostPieces(
         out_shape,
@@ -120,15 +123,20 @@ def _rows(request: Request, room: int) -> HostPieces:
     )
 
 
-def _product(request: Request, room: int) -> HostPieces:
+def _product(request: Request, room: int, largest: int) -> HostPieces:
     """Strips of rows of A times strips of columns of B, as square as the room allows."""
     m, k, n = product_sizes(request)
     item = ITEM_BYTES[request.dtype]
     side = 1 << 14
-    while side > 16 and item * (2 * side * k + 2 * side * side) > room:
+    while side >= 1:
+        rows, columns = min(side, m), min(side, n)
+        # Float16 may need a float32 copy of its output besides.
+        total = item * (rows * k + k * columns) + 2 * 4 * rows * columns
+        if total <= room and max(item * rows * k, item * k * columns, 4 * rows * columns) <= largest:
+            break
         side //= 2
-    if item * (2 * min(side, max(m, n)) * k + 2 * side * side) > room:
-        raise BudgetExceeded(item * 2 * side * (k + side), 0, room)
+    else:
+        raise BudgetExceeded(2 * item * k, 0, min(room, largest))
 
     def pieces() -> Iterator[HostPiece]:
         for row in range(0, m, side):
@@ -144,12 +152,12 @@ def _product(request: Request, room: int) -> HostPieces:
     return HostPieces((m, n), pieces())
 
 
-def _transpose(request: Request, room: int) -> HostPieces:
+def _transpose(request: Request, room: int, largest: int) -> HostPieces:
     shape = request.shape("a")
     if len(shape) != 2:
         raise BadShape("A batch of transposes of this size does not fit this device", "Transpose one matrix at a time")
     rows, columns = shape
-    step = _whole(room // max(1, 12 * rows), 12 * rows)
+    step = _whole(min(room // max(1, 12 * rows), largest // max(1, 4 * rows)), 12 * rows)
     return HostPieces(
         (columns, rows),
         (
@@ -159,10 +167,10 @@ def _transpose(request: Request, room: int) -> HostPieces:
     )
 
 
-def _quantised(request: Request, room: int) -> HostPieces:
+def _quantised(request: Request, room: int, largest: int) -> HostPieces:
     rows, words = request.shape("quants")
     row_bytes = max(1, words * 4 + request.shape("scales")[1] * 2 + 8)
-    step = _whole(room // row_bytes, row_bytes)
+    step = _whole(min(room, largest) // row_bytes, row_bytes)
     return HostPieces(
         (rows,),
         (
@@ -181,7 +189,7 @@ def _whole(count: int, needed: int, multiple: int = 1) -> int:
     return max(count // multiple * multiple, min(count, multiple))
 
 
-_CUTTERS: Final[dict[str, Callable[[Request, int], HostPieces]]] = {
+_CUTTERS: Final[dict[str, Callable[[Request, int, int], HostPieces]]] = {
     "matmul": _product,
     "transpose": _transpose,
     "formula": _elements,

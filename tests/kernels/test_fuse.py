@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from moregpu_kernels.errors import BadFormula
 from moregpu_kernels.executor import Executor
 from moregpu_kernels.formula import FUNCTIONS
-from moregpu_kernels.fuse import fuse, step
+from moregpu_kernels.fuse import Step, expression_of, fuse, step
+from moregpu_kernels.reference_formula import expect_formula
 from moregpu_kernels.reference_others import expect_any
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -139,6 +142,43 @@ def test_what_others_read_or_want_is_not_fused_away():
     steps = [step("relu", {"a": "x"}, "a"), step("exp", {"a": "a"}, "b"), step("vector_add", {"a": "a", "b": "b"}, "c")]
     assert [one.output for one in fuse(steps, ["c"], shapes)] == ["a", "c"]
     assert [one.output for one in fuse(steps, ["c", "b"], shapes)] == ["a", "b", "c"]
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> list[Step]:
+    """Elementwise steps over x, y and what came before, in any order and reuse."""
+    steps: list[Step] = []
+    names = ["x", "y"]
+    for number in range(draw(st.integers(2, 8))):
+        operation = draw(st.sampled_from(["vector_add", "vector_mul", "saxpy", "scale", "relu", "tanh"]))
+        inputs = {"a": draw(st.sampled_from(names))}
+        if operation in ("vector_add", "vector_mul", "saxpy"):
+            inputs["b"] = draw(st.sampled_from(names))
+        scalars = {"scalar": draw(st.floats(-2, 2, width=16))} if operation in ("saxpy", "scale") else {}
+        steps.append(step(operation, inputs, f"t{number}", **scalars))
+        names.append(f"t{number}")
+    return steps
+
+
+def outcome(steps: list[Step], name: str) -> np.ndarray[Any, Any]:
+    """What a list of steps computes, by the float64 reference."""
+    values: dict[str, Any] = {"x": np.linspace(-2, 2, 9), "y": np.linspace(3, -1, 9)}
+    for one in steps:
+        expression = one.expression or expression_of(one.operation, one.parameters)
+        assert expression is not None
+        given = {key: values[tensor] for key, tensor in one.inputs.items()} | dict(one.parameters)
+        values[one.output] = expect_formula(expression, given, "float32").value
+    return values[name]
+
+
+@given(programs(), st.data())
+def test_any_program_means_the_same_when_fused(steps: list[Step], data: st.DataObject):
+    wanted = data.draw(st.sampled_from([one.output for one in steps]))
+    shapes = dict.fromkeys(["x", "y", *(one.output for one in steps)], (9,))
+    fused = fuse(steps, [wanted, steps[-1].output], shapes)
+    for name in {wanted, steps[-1].output}:
+        np.testing.assert_allclose(outcome(fused, name), outcome(steps, name), rtol=1e-9, atol=1e-9)
+    assert all(len(one.inputs) <= 7 for one in fused)
 
 
 def test_fusing_stops_at_seven_arrays():
