@@ -434,7 +434,8 @@ class Book(Pages):
 
     def reap(self, now: float, wall: float) -> list[LeaseRef]:
         """Leases past their time go back."""
-        past = [(task.id, token) for task, token in self.index.expired(now)]
+        # Once each: after a commit that failed, the index may name a lease twice.
+        past = dict.fromkeys((task.id, token) for task, token in self.index.expired(now))
         leases = [
             (id, lease)
             for id, token in past
