@@ -78,7 +78,7 @@ class PoolDesk:
         self._intake = Intake(
             store, blobs, self._fleet, clock, offload, entropy, self._dispatch.wake, self._combine_soon
         )
-        self._proving = Proving(store, blobs, self._fleet, self._judge, clock, entropy, config)
+        self._proving = Proving(store, self._fleet, self._judge, clock, entropy, config)
         self._results = Results(
             store, self._fleet, self._judge, self._proving, self._finisher, self._chores, clock, self._dispatch.wake
         )
