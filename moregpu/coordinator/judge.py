@@ -34,7 +34,7 @@ from moregpu.coordinator.store.protocol import (
     WorkerRow,
 )
 from moregpu.coordinator.trust import is_on_probation
-from moregpu.errors import DigestMismatch, HandshakeFailed
+from moregpu.errors import DigestMismatch, HandshakeFailed, MoreGPUError
 from moregpu.jobs import Blob, Check, Evidence, TaskState, Tensor, size_bytes
 from moregpu.wire.api import ResultManifest
 from moregpu.wire.identity import verify
@@ -98,7 +98,7 @@ class Judge:
             if done is None:
                 done = Completed(ref=case.ref, verdict="fenced", detail="the store did not answer for it")
             rulings.append(self._ruling(case, outcome, done, sound.get(case.index)))
-        await self._forget_dropped(cases, ended)
+        await self._forget_dropped(worker, cases, ended)
         return rulings
 
     def signed(self, worker: WorkerRow, result: Result) -> SignedBatch | None:
@@ -326,7 +326,9 @@ class Judge:
             device=sound.ran.device if sound is not None else "",
         )
 
-    async def _forget_dropped(self, cases: Sequence[Case], ended: Sequence[Accepted | Voted | Failed]) -> None:
+    async def _forget_dropped(
+        self, worker: WorkerRow, cases: Sequence[Case], ended: Sequence[Accepted | Voted | Failed]
+    ) -> None:
         """Delete uploads that nothing refers to: outputs of a benchmark, and of refused results."""
         gone: list[str] = []
         for case, outcome in zip(cases, ended, strict=True):
@@ -338,15 +340,22 @@ class Judge:
                 for name, tensor in case.entry.outputs.items()
                 if isinstance(tensor.data, Blob) and name in case.assignment.outputs and name not in kept
             ]
-        owned = [digest for digest in gone if await self._uploaded_by_worker(digest)]
-        if owned:
-            await self._store.drop_blobs(owned)
-            for digest_ in owned:
-                self._blobs.delete(digest_)
+        await self.forget_uploads(worker.id, gone)
 
-    async def _uploaded_by_worker(self, blob_digest: str) -> bool:
-        row = await self._store.blob(blob_digest)
-        return row is not None and row.principal.startswith("w-")
+    async def forget_uploads(self, worker: str, digests: Sequence[str]) -> None:
+        """Delete a worker's own uploads, but none that a job names: a result may name whatever it likes."""
+        rows = [await self._store.blob(each) for each in digests]
+        own = [row.digest for row in rows if row is not None and row.principal == worker]
+        if not own:
+            return
+        try:
+            await self._store.drop_blobs(own)
+        except MoreGPUError as error:  # the verdicts stand, and are told; housekeeping finds what is left
+            log.info("uploads that nothing names stay for a while", extra={"reason": error.detail})
+            return
+        for each in own:
+            if await self._store.blob(each) is None:
+                self._blobs.delete(each)
 
 
 def level_for(wanted: Check, worker: WorkerRow) -> Check:

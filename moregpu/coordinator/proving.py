@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from moregpu.blobs.local import BlobFiles
 from moregpu.coordinator.assigning import assignment_of
 from moregpu.coordinator.cases import Case, Sound, Wrong
 from moregpu.coordinator.decisions import Returned
@@ -33,7 +32,6 @@ class Proving:
     def __init__(
         self,
         store: Store,
-        blobs: BlobFiles,
         fleet: Fleet,
         judge: Judge,
         clock: Clock,
@@ -41,7 +39,6 @@ class Proving:
         config: DeskConfig,
     ) -> None:
         self._store = store
-        self._blobs = blobs
         self._fleet = fleet
         self._judge = judge
         self._clock = clock
@@ -96,7 +93,6 @@ class Proving:
                         finding = Wrong("canary", "a product of small integers is not exact", proven=True)
                         break
             member.session.judged(lease.ref)
-            self._forget_upload(item)
             verdict = "accepted" if isinstance(finding, Sound) else "rejected"
             for message in pack_acknowledged(
                 [Verdict(task=lease.task.id, attempt=lease.attempt, token=lease.token, verdict=verdict)]
@@ -105,6 +101,7 @@ class Proving:
             _, future = self._out.get(lease.task.id, (member, None))
             if future is not None and not future.done():
                 future.set_result((finding, item.seconds))
+            await self._forget_upload(member, item)
 
     def refused(self, tasks: list[str]) -> None:
         """The worker handed trials back: it is measured another time."""
@@ -174,9 +171,10 @@ class Proving:
             member.row = await self._store.save_worker(with_speeds(row, member.speeds), "worker.measured")
             member.learnt = False
 
-    def _forget_upload(self, item: Returned) -> None:
+    async def _forget_upload(self, member: Member, item: Returned) -> None:
         """A trial's outputs are never kept."""
         planned = item.held.lease.task.spec.outputs if item.held is not None else {}
-        for name, tensor in item.entry.outputs.items():
-            if isinstance(tensor.data, Blob) and name in planned:
-                self._blobs.delete(tensor.data.digest)
+        named = [
+            t.data.digest for name, t in item.entry.outputs.items() if isinstance(t.data, Blob) and name in planned
+        ]
+        await self._judge.forget_uploads(member.row.id, named)
