@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -23,12 +24,11 @@ from moregpu_kernels.layout import Limits, Traits
 log = logging.getLogger(__name__)
 
 PROBE_TIMEOUT_S: Final = 30.0
-DEFAULT_BUDGET_SHARE: Final = 0.5
-"""Of the memory that is known; a software adapter's memory is the machine's own."""
-DEFAULT_BUDGET_BYTES: Final = 1 << 30
-"""Where nothing is known: WebGPU tells no device's memory size."""
+LEAST_BUDGET_BYTES: Final = 1 << 30
+MOST_BUDGET_BYTES: Final = 4 << 30
 
-_FEATURES: Final = ("shader-f16", "subgroup", "timestamp-query")
+_FEATURES: Final = ("subgroup",)
+"""What kernels use where it is there. Float16 needs none: it is stored as pairs of bits."""
 _BACKENDS: Final = ("Vulkan", "Metal", "D3D12", "OpenGL", "OpenGLES")
 """Of one device seen through several backends, the first of these is kept."""
 _KINDS: Final = {"DiscreteGPU": "discrete", "IntegratedGPU": "integrated", "CPU": "software"}
@@ -379,15 +379,22 @@ def open_device(
 
 
 def default_budget_bytes(info: AdapterInfo) -> int:
-    """A careful budget: half the machine's memory for software, else what one buffer may hold, at most."""
-    if not info.is_software:
-        return max(DEFAULT_BUDGET_BYTES, int(info.limits.get("max-buffer-size", 0)) // 2)
-    try:
-        import os
+    """A careful budget, since nobody tells a device's memory: half the largest buffer, between 1 and 4 GiB.
 
-        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * DEFAULT_BUDGET_SHARE)
+    What shares the machine's own memory takes at most a quarter of it, a software adapter half.
+    """
+    memory = _machine_bytes()
+    if info.is_software:
+        return memory // 2
+    budget = min(max(int(info.limits.get("max-buffer-size", 0)) // 2, LEAST_BUDGET_BYTES), MOST_BUDGET_BYTES)
+    return budget if info.kind == "discrete" else min(budget, memory // 4)
+
+
+def _machine_bytes() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
-        return DEFAULT_BUDGET_BYTES
+        return 4 * LEAST_BUDGET_BYTES
 
 
 def is_native_error(error: BaseException) -> bool:

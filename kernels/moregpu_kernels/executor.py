@@ -27,7 +27,7 @@ from moregpu_kernels.plan import ELEMENTS_LIMIT, Choices, plan
 from moregpu_kernels.program import UNIFORM_STEP, Programs
 from moregpu_kernels.slices import host_slices
 from moregpu_kernels.template import Value
-from moregpu_kernels.transfer import Buffers, read_back, write_array
+from moregpu_kernels.transfer import Buffers, write_array
 
 Array = NDArray[Any]
 
@@ -171,7 +171,7 @@ class Executor:
             if not isinstance(feed, Resident) and name in compiled.feeds:
                 write_array(self.device, compiled.feeds[name], feed)
         self._submit_all(compiled, between)
-        return read_back(self.device, self._buffers, compiled.results)
+        return compiled.results.fetch(self.device, self._buffers)
 
     def _prepared(
         self,

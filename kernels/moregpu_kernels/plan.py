@@ -9,7 +9,7 @@ from typing import Final
 from moregpu_kernels.errors import BadShape
 from moregpu_kernels.formula import Expression
 from moregpu_kernels.fuse import FORMULAS
-from moregpu_kernels.layout import ITEM_BYTES, Plan, Request, Traits
+from moregpu_kernels.layout import Plan, Request, Traits
 from moregpu_kernels.plan_elements import plan_elements
 from moregpu_kernels.plan_product import plan_product, product_candidates, product_sizes
 from moregpu_kernels.plan_rows import (
@@ -104,9 +104,3 @@ def bucket(request: Request) -> str:
 
 def _powers(sizes: tuple[int, ...]) -> str:
     return "x".join(str(round(math.log2(size))) if size else "0" for size in sizes)
-
-
-def request_bytes(request: Request, shape_out: tuple[int, ...]) -> int:
-    """Bytes of all inputs and the output, in integers of any size."""
-    item = ITEM_BYTES[request.dtype]
-    return item * (math.prod(shape_out) + sum(math.prod(shape) for shape in request.shapes.values()))

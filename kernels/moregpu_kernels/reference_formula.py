@@ -247,10 +247,6 @@ def _erf(x: Floats) -> Floats:
     return np.vectorize(erf, otypes=[np.float64])(x) if x.size else x
 
 
-def _expm1_like(x: Floats) -> Floats:
-    return np.expm1(x)
-
-
 _RULES: Final[dict[str, Callable[..., Pair]]] = {
     "add": _add, "subtract": _subtract, "multiply": _multiply, "divide": _divide, "negative": _negative,
     "power": _power,
@@ -259,7 +255,7 @@ _RULES: Final[dict[str, Callable[..., Pair]]] = {
 }  # fmt: skip
 
 _MONOTONE: Final[dict[str, Callable[[Floats], Floats]]] = {
-    "exp": np.exp, "expm1": _expm1_like, "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
+    "exp": np.exp, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
     "sqrt": np.sqrt, "sinh": np.sinh, "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf, "floor": np.floor,
     "ceil": np.ceil, "round": np.rint, "sign": np.sign,
 }  # fmt: skip

@@ -129,11 +129,6 @@ class Results:
         return arrays
 
 
-def read_back(device: Device, buffers: Buffers, results: Results) -> dict[str, Array]:
-    """Wait for a run and return its outputs."""
-    return results.fetch(device, buffers)
-
-
 def write_array(device: Device, buffer: Any, array: Array) -> None:
     """Write an array to the beginning of a buffer. Its length is padded to whole words of 4 bytes."""
     if not array.nbytes:

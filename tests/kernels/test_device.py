@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from moregpu_kernels.device import AdapterInfo, Device, Ledger, describe, open_device, probe
+from moregpu_kernels.device import AdapterInfo, Device, Ledger, default_budget_bytes, describe, open_device, probe
 from moregpu_kernels.errors import BudgetExceeded, DeviceLost, NoAdapter, ProbeFailed, WrongThread
 from moregpu_kernels.executor import Executor
 from moregpu_kernels.fuse import step
@@ -94,6 +94,17 @@ def test_the_ledger_takes_all_or_nothing():
     assert (ledger.held_bytes, ledger.free_bytes) == (60, 40)
     ledger.refund(60)
     assert (ledger.held_bytes, ledger.peak_bytes) == (0, 60)
+
+
+@pytest.mark.parametrize(
+    ("kind", "buffer"), [("DiscreteGPU", 1 << 63), ("IntegratedGPU", 1 << 40), ("CPU", 1), ("DiscreteGPU", 1)]
+)
+def test_a_budget_is_never_more_than_is_careful(kind: str, buffer: int):
+    info, features, _ = listed("x", kind=kind)
+    (adapter,) = describe([(info, features, {"max-buffer-size": buffer})])
+    budget = default_budget_bytes(adapter)
+    assert budget >= 1 << 28
+    assert adapter.is_software or budget <= 4 << 30
 
 
 def test_another_thread_is_refused(executor: Executor):
