@@ -5,13 +5,14 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from moregpu.coordinator.fitting import fit_class, memory_needed
 from moregpu.coordinator.scheduler import (
     MAX_SLOTS,
     TASK_S,
@@ -24,7 +25,19 @@ from moregpu.coordinator.scheduler import (
     waiting_reason,
 )
 from moregpu.coordinator.store.book import Book
-from moregpu.coordinator.store.protocol import Choice, FleetWorker, JobRow, Lease
+from moregpu.coordinator.store.protocol import (
+    Candidate,
+    Candidates,
+    Choice,
+    Fits,
+    FleetWorker,
+    JobRow,
+    Lease,
+    TokenRow,
+    UsageRow,
+    Voted,
+)
+from moregpu.jobs import Tensor
 from moregpu.wire.messages import Device
 from moregpu.workloads import workload
 from moregpu.workloads.kernel.spec import KernelSpec
@@ -230,6 +243,146 @@ def test_one_who_floods_ten_thousand_jobs_delays_anothers_single_task_by_at_most
     single = pool.add_job(rows.job(submitter="single", grains=1))
     served = [one.job.id for _ in range(2) for one in lease(pool, worker, 1)]
     assert single.id in served
+
+
+def test_a_flooder_of_ten_thousand_jobs_that_fit_nobody_costs_a_lease_no_more_than_one_job() -> None:
+    (worker,) = fleet_of(a=1e9)
+    pool = book()
+    spec = KernelSpec(operation="relu", group="elsewhere")
+    for _ in range(10_000):
+        job = rows.job(submitter="flood", spec=spec)
+        pool.add_job(replace(job, plan=replace(job.plan, needs=Needs(kind="kernel", group="elsewhere"))))
+    pool.add_job(rows.job(submitter="flood", grains=1))
+    pool.add_job(rows.job(submitter="single", grains=1))
+    looked: list[str] = []
+
+    def counting(candidates: Candidates, asking: FleetWorker, slots: int, now: float) -> list[Choice]:
+        class Counted:
+            submitters, turn = candidates.submitters, candidates.turn
+
+            def of(self, submitter: str, fits: Fits | None = None) -> Iterator[Candidate]:
+                for candidate in candidates.of(submitter, fits):
+                    looked.append(candidate.job.id)
+                    yield candidate
+
+        return choose(Counted(), asking, slots, now, cut=cut_evenly)
+
+    assert len(pool.lease(worker, 2, counting, 0.0, 0.0)) == 2
+    assert len(looked) <= 8
+
+
+def test_a_submitter_of_short_tasks_gets_as_much_time_as_one_of_long_tasks() -> None:
+    (worker,) = fleet_of(a=1e9)
+    pool = book()
+    for _ in range(200):
+        pool.add_job(rows.job(submitter="long", grains=1, grain_flops=1e9))
+        pool.add_job(rows.job(submitter="short", grains=1, grain_flops=1e8))
+    served = Counter[str]()
+    for _ in range(110):
+        (one,) = lease(pool, worker, 1)
+        served[one.job.submitter] += 1
+    assert served == {"short": 100, "long": 10}
+
+
+def test_weight_and_what_was_used_lately_move_the_shares() -> None:
+    (worker,) = fleet_of(a=1e9)
+    pool = book()
+    pool.registry.tokens.put("dear", TokenRow(id="dear", hash=b"", role="submitter", weight=3.0))
+    for _ in range(100):
+        for submitter in ("dear", "other"):
+            pool.add_job(rows.job(submitter=submitter, grains=1, grain_flops=1e8))
+    served = Counter(one.job.submitter for _ in range(40) for one in lease(pool, worker, 1))
+    assert served == {"dear": 30, "other": 10}
+    pool.registry.usage.put("dear", UsageRow(submitter="dear", seconds=1e6, at=0.0))
+    got = [pool.lease(worker, 1, lambda c, w, n, t: choose(c, w, n, t, cut=cut_evenly), 2.0, 2.0) for _ in range(40)]
+    after = Counter(one.job.submitter for leases in got for one in leases)
+    assert after == {"dear": 22, "other": 18}, "3 · 2^−(1 ÷ ¾) against 1"
+
+
+def test_usage_is_what_results_took_by_our_clock_and_is_kept() -> None:
+    (worker,) = fleet_of(a=1e9)
+    pool = book()
+    pool.add_job(rows.job(grains=2))
+    for one in lease(pool, worker, 2):
+        pool.complete("a", [rows.accepted(one, seconds=3.0)], rows.batch("a", one), 0.0)
+    assert pool.registry.usage.rows["alice"].seconds == 6.0
+    assert any(change.table.name == "usage" for change in pool.journal.changes)
+
+
+def test_a_higher_priority_goes_first_among_ones_own_but_not_before_what_has_waited_long() -> None:
+    (worker,) = fleet_of(a=1e9)
+    pool = book()
+    old = pool.add_job(rows.job(grains=1, at=0.0))
+    young = pool.add_job(rows.job(grains=1, at=4000.0))
+    urgent = pool.add_job(rows.job(grains=1, at=5000.0, priority=1))
+    assert [choice.job for choice in choices(pool, worker, 3)] == [old.id, urgent.id, young.id]
+
+
+def test_a_job_whose_data_is_here_goes_before_one_that_is_little_older_and_no_further() -> None:
+    (worker,) = fleet_of(a=1e9)
+    near = rows.blob(7, size_bytes=1000)
+    pool = book()
+    tensor = Tensor(dtype="float32", shape=(50_000_000,), data=near)  # two seconds of a gigabit link
+    hot = KernelSpec(operation="relu", inputs={"a": tensor})
+    far_older = pool.add_job(rows.job(grains=1, at=90.0))
+    older = pool.add_job(rows.job(grains=1, at=99.0))
+    hers = pool.add_job(rows.job(grains=1, at=100.0, spec=hot))
+    order = [far_older.id, hers.id, older.id]
+    assert [choice.job for choice in choices(pool, replace(worker, hot=frozenset({near.digest})), 3)] == order
+    assert [choice.job for choice in choices(pool, worker, 3)] == [far_older.id, older.id, hers.id]
+
+
+def test_a_task_that_was_cut_for_a_fast_worker_is_not_offered_to_one_that_cannot_end_it_in_time() -> None:
+    slow, fast = fleet = fleet_of(slow=1e9, fast=4e9)
+    pool = book()
+    spec = KernelSpec(operation="relu", time_limit_s=0.4)
+    pool.add_job(rows.job(grains=8, grain_flops=0.05 * 4e9, spec=spec))
+    leases = lease(pool, fast, 64, fleet)
+    while pool.index.has_ready_work():
+        leases += lease(pool, fast, 64, fleet)
+    long = next(one for one in leases if fast.profile.seconds(one.task.spec.cost) > 0.1)
+    pool.hand_back("fast", [long.ref], 0.0)
+    assert choices(pool, slow, fleet=fleet) == []
+    assert [choice.task for choice in choices(pool, fast, fleet=fleet)] == [long.task.id]
+    job, task = pool.jobs.rows[long.job.id], pool.tasks.rows[long.task.id]
+    assert "can finish task" in waiting_reason(job, [slow], waiting=[task])
+
+
+def test_memory_is_asked_in_steps_so_that_alike_jobs_are_of_one_class() -> None:
+    sizes = [
+        needing(memory=1 << 30),
+        needing(memory=(1 << 30) + 1),
+        needing(memory=9 << 27),
+        needing(memory=(9 << 27) + 1),
+    ]
+    needed = [memory_needed(job) for job in sizes]
+    assert needed[0] == 1 << 30 and needed[1] == needed[2] == 9 << 27 < needed[3]
+    assert all(memory_needed(job) >= job.plan.needs.memory_bytes for job in sizes)
+    assert fit_class(sizes[1]) == fit_class(sizes[2]) != fit_class(sizes[3])
+
+
+@given(st.integers(0, 1 << 50))
+def test_no_step_asks_for_more_than_an_eighth_too_much(needed: int) -> None:
+    asked = memory_needed(needing(memory=needed))
+    least = max(needed, 1 << 20)
+    assert least <= asked <= least * 9 / 8
+
+
+# ---- a second worker
+
+
+def test_a_task_that_somebody_answered_goes_to_another_owner_only() -> None:
+    mine, yours = rows.worker("w-1", owner="me"), rows.worker("w-2", owner="you")
+    also_mine = rows.worker("w-3", owner="me")
+    pool = book()
+    pool.add_job(rows.job(grains=1, spec=KernelSpec(operation="relu", check="agree")))
+    pool.registry.workers.put("w-1", rows.worker_row("w-1", owner="me"))
+    (one,) = lease(pool, mine, 1)
+    vote = Voted(ref=one.ref, outputs={}, statement=rows.statement_of(one), index=0, seconds=1.0)
+    (answer,) = pool.complete("w-1", [vote], rows.batch("w-1", one), 0.0)
+    assert (answer.verdict, answer.ended) == ("accepted", False)
+    assert choices(pool, mine) == choices(pool, also_mine) == []
+    assert [choice.task for choice in choices(pool, yours)] == [one.task.id]
 
 
 def test_what_came_back_goes_before_fresh_grains() -> None:

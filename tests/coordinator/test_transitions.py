@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from moregpu.coordinator import transitions
-from moregpu.coordinator.store.protocol import MAX_LOSSES, TaskRow
+from moregpu.coordinator.store.protocol import MAX_LOSSES, Accepted, TaskRow, Vote, Voted
 from moregpu.coordinator.transitions import Standing, standing
 from moregpu.jobs import AttemptState, IllegalMove, JobState, TaskState
 from moregpu.wire.messages import LeaseRef, TaskError
@@ -24,9 +25,15 @@ def ref_of(task: TaskRow, attempt: int) -> LeaseRef:
     return LeaseRef(task=task.id, attempt=attempt, token=task.attempts[attempt - 1].token)
 
 
+def accepted_by(ref: LeaseRef) -> Accepted:
+    return replace(rows.accepted(rows.lease_of(JOB, transitions.leased(fresh(), "w", b"x" * 16, 0, 0))), ref=ref)
+
+
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["lease", "renew", "lose", "hand back", "accept", "fail", "fail finally", "worker's trouble"]),
+        st.sampled_from(
+            ["lease", "again", "renew", "lose", "hand back", "accept", "fail", "fail finally", "worker's trouble"]
+        ),
         st.integers(1, 6),  # which attempt speaks
     ),
     max_size=60,
@@ -43,6 +50,11 @@ def test_a_task_is_accepted_at_most_once_whatever_comes_in_whatever_order(steps:
                 token = number.to_bytes(16, "big")
                 task = transitions.leased(task, f"w-{number % 3}", token, 0.0, 0.0)
             continue
+        if step == "again":
+            worker = f"w-{number % 3}"
+            if len(transitions.leases_of(task)) == 1 and task.worker != worker:
+                task = transitions.leased_again(task, worker, number.to_bytes(16, "big"), 0.0, 0.0)
+            continue
         if attempt > len(task.attempts):
             continue
         before = task
@@ -52,10 +64,9 @@ def test_a_task_is_accepted_at_most_once_whatever_comes_in_whatever_order(steps:
             assert ref.token in accepted_tokens
         if claim not in (Standing.HELD, Standing.BACK):
             continue
-        assert attempt == len(task.attempts), "only the newest attempt ever holds anything"
-        lease = rows.lease_of(JOB, task)
+        assert attempt >= len(task.attempts) - 1 or task.rival is not None or claim is Standing.HELD
         if step == "accept":
-            task = transitions.accepted(task, rows.accepted(lease), 1.0)
+            task = transitions.accepted(task, accepted_by(ref), 1.0)
             accepted_tokens.append(ref.token)
         elif step.startswith("fail"):
             task = transitions.failed(task, rows.failed(ref, final=step == "fail finally"), JOB.spec.retries, 1.0)
@@ -69,8 +80,14 @@ def test_a_task_is_accepted_at_most_once_whatever_comes_in_whatever_order(steps:
         else:
             task = transitions.lost(task, ref.token, 1.0, "x", keep_token=step == "lose")
         assert len(task.attempts) == len(before.attempts)
+        assert len(transitions.leases_of(task)) <= 2
+        assert len({lease.worker for lease in transitions.leases_of(task)}) == len(transitions.leases_of(task))
+        assert task.rival is None or task.state is TaskState.LEASED
+        out = {lease.attempt for lease in transitions.leases_of(task)}
+        open_ = {each.number for each in task.attempts if each.state in (AttemptState.ASSIGNED, AttemptState.STARTED)}
+        assert out == open_, "exactly the attempts whose leases are out go on"
         assert (task.state is TaskState.LEASED) == (task.worker is not None and not transitions.is_over(task))
-        assert task.failures <= JOB.spec.retries
+        assert task.failures <= JOB.spec.retries + 1, "one more where two tried at once"
         assert task.losses <= MAX_LOSSES
     assert len(accepted_tokens) <= 1
     assert (task.state is TaskState.DONE) == bool(accepted_tokens)
@@ -78,6 +95,65 @@ def test_a_task_is_accepted_at_most_once_whatever_comes_in_whatever_order(steps:
         for attempt in range(1, len(task.attempts) + 1):
             claim = standing(task, ref_of(task, attempt), task.attempts[attempt - 1].worker)
             assert claim not in (Standing.HELD, Standing.BACK)
+
+
+def twice() -> TaskRow:
+    """A task that is out to w-1 and, since it was late, to w-2."""
+    task = transitions.leased(fresh(), "w-1", b"1" * 16, 0.0, 0.0)
+    return transitions.leased_again(task, "w-2", b"2" * 16, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("winner", [1, 2])
+def test_of_two_that_try_the_first_wins_and_the_other_is_lost_without_counting(winner: int) -> None:
+    task = transitions.accepted(twice(), accepted_by(ref_of(twice(), winner)), 1.0)
+    loser = 3 - winner
+    assert (task.state, task.worker, task.losses) == (TaskState.DONE, f"w-{winner}", 0)
+    assert task.attempts[loser - 1].state is AttemptState.LOST
+    assert standing(task, ref_of(task, loser), f"w-{loser}") is Standing.FENCED
+    assert standing(task, ref_of(task, winner), f"w-{winner}") is Standing.ACCEPTED
+
+
+@pytest.mark.parametrize("gone", [1, 2])
+@pytest.mark.parametrize("how", ["lost", "failed"])
+def test_where_one_of_two_is_gone_the_task_stays_with_the_other(gone: int, how: str) -> None:
+    ref = ref_of(twice(), gone)
+    if how == "lost":
+        task = transitions.lost(twice(), ref.token, 1.0, "the connection ended")
+    else:
+        task = transitions.failed(twice(), rows.failed(ref), 1, 1.0)
+    other = 3 - gone
+    assert (task.state, task.worker, task.losses) == (TaskState.LEASED, f"w-{other}", 0)
+    assert standing(task, ref_of(task, other), f"w-{other}") is Standing.HELD
+    assert standing(task, ref, f"w-{gone}") in (Standing.FENCED, Standing.REJECTED)
+    done = transitions.accepted(task, accepted_by(ref_of(task, other)), 1.0)
+    assert done.state is TaskState.DONE and done.worker == f"w-{other}"
+
+
+def test_what_is_nobodys_fault_but_the_tasks_ends_both() -> None:
+    task = transitions.failed(twice(), rows.failed(ref_of(twice(), 1), final=True), 4, 1.0)
+    assert task.state is TaskState.FAILED and transitions.leases_of(task) == ()
+    assert [attempt.state for attempt in task.attempts] == [AttemptState.REJECTED, AttemptState.LOST]
+
+
+def test_a_third_lease_at_once_and_a_second_of_the_same_worker_are_refused() -> None:
+    with pytest.raises(ValueError, match="one other worker"):
+        transitions.leased_again(twice(), "w-3", b"3" * 16, 0.0, 0.0)
+    with pytest.raises(ValueError, match="one other worker"):
+        transitions.leased_again(transitions.leased(fresh(), "w-1", b"1" * 16, 0.0, 0.0), "w-1", b"2" * 16, 0.0, 0.0)
+
+
+def test_a_vote_waits_for_another_and_the_last_one_without_a_match_ends_the_task() -> None:
+    task = fresh()
+    for number in (1, 2, 3):
+        task = transitions.leased(task, f"w-{number}", bytes([number]) * 16, 0.0, 0.0)
+        vote = Vote(attempt=number, worker=f"w-{number}", owner=f"o-{number}")
+        entry = Voted(
+            ref=ref_of(task, number), outputs={}, statement=b"", index=0, seconds=1.0, last=number == 3
+        )  # fmt: skip
+        task = transitions.voted(task, entry, vote, 1.0)
+        assert standing(task, ref_of(task, number), f"w-{number}") is Standing.VOTED
+    assert task.state is TaskState.FAILED and len(task.votes) == 3 and task.failures == 0
+    assert transitions.failure_of(task).type == "about:moregpu/not-reproducible"
 
 
 def test_an_ended_task_moves_no_more() -> None:

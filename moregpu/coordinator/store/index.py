@@ -142,14 +142,14 @@ class WorkIndex:
 
     def _enrank(self, job: JobRow) -> None:
         known = self._ranks.get(job.id)
-        if known is not None and not _needs_agreement(job):
+        rank = (rank_s(job.created_at, job.spec.priority), job.id)
+        if known is not None and known[2] == rank and not _needs_agreement(job):
             return  # all that its class is made of stays as it was
         wanted = (fit_class(job), self._barred(job))
         if known is not None:
-            if known[1] == wanted:
+            if known[1:] == (wanted, rank):
                 return
             self._unrank(job.id)
-        rank = (rank_s(job.created_at, job.spec.priority), job.id)
         self._ranks[job.id] = job.submitter, wanted, rank
         classes = self._ready.get(job.submitter)
         if classes is None:
