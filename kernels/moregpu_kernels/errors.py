@@ -15,7 +15,10 @@ class KernelError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.detail}. {self.hint}" if self.hint else self.detail
+        if not self.hint:
+            return self.detail
+        # A detail that shows a line of source ends with it; the hint goes below.
+        return f"{self.detail}\n{self.hint}" if "\n" in self.detail else f"{self.detail}. {self.hint}"
 
 
 class NoAdapter(KernelError):

@@ -38,8 +38,6 @@ FORMULAS: Final[dict[str, str]] = {
 }
 """The named elementwise operations, as formulas over their inputs; `scalar` is a parameter."""
 
-SCALARS: Final = ("scalar",)
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:

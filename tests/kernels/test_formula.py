@@ -106,5 +106,11 @@ def _in_float32(expression: Expression, values: dict[str, np.ndarray]) -> np.nda
             return np.asarray(compute(*(_in_float32(argument, values) for argument in arguments)), np.float32)
 
 
+def test_an_error_shows_the_place_and_below_it_what_to_do():
+    with pytest.raises(BadFormula) as caught:
+        parse("x ^ 2")
+    assert str(caught.value).splitlines()[1:] == ["    x ^ 2", "      ^", "Write powers as x ** 2"]
+
+
 def test_names_come_in_the_order_of_their_appearance():
     assert names_of(parse("y * sin(x) + y + pi")) == ("y", "x")
