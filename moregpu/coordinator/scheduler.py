@@ -235,15 +235,21 @@ def may_take(job: JobRow, task: TaskRow, worker: FleetWorker, fleet: Sequence[Fl
     Not where it failed before, while another one fits; not to an owner whose word about it is there already; not where
     it cannot end within its time limit.
     """
-    if any(vote.owner == worker.owner or vote.worker == worker.id for vote in task.votes):
-        return False
-    if not task_in_time(job, task, worker):
+    if not _is_open_to(job, task, worker):
         return False
     if worker.id not in task.failed_on:
         return True
     if not fleet:
         return worker.peers <= len(task.failed_on)
-    return not any(other.id not in task.failed_on and fits(job, other) for other in fleet)
+    return not any(
+        other.id not in task.failed_on and fits(job, other) and _is_open_to(job, task, other) for other in fleet
+    )
+
+
+def _is_open_to(job: JobRow, task: TaskRow, worker: FleetWorker) -> bool:
+    """Whether the owner of `worker` has no word about the task there already, and it can end there in time."""
+    voted = any(vote.owner == worker.owner or vote.worker == worker.id for vote in task.votes)
+    return not voted and task_in_time(job, task, worker)
 
 
 def is_hopeless(job: JobRow, task: TaskRow, also: str, fleet: Sequence[FleetWorker]) -> bool:
