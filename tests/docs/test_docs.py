@@ -20,7 +20,8 @@ def test_every_path_that_a_document_names_exists(document: Path) -> None:
             r"`((?:moregpu\w*|kernels|tests|benchmarks|docs|assets|installers|\.ci)/[\w./-]*)`", document.read_text()
         )
     )
-    missing = sorted(path for path in named if not (ROOT / path).exists())
+    placeholders = {path for path in named if re.search(r"\b[A-Z]{3,}\.\w+$", path) and "README" not in path}
+    missing = sorted(path for path in named - placeholders if not (ROOT / path).exists())
     assert missing == []
 
 
