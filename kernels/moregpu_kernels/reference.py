@@ -35,7 +35,9 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 U32 = 2.0**-24
 FLUSH = 2.0**-126
-"""Devices may flush subnormal results to zero (WGSL permits it): an absolute error of at most this an operation."""
+"""Devices may flush subnormal results to zero (WGSL permits it): an absolute error of at most this an operation.
+
+They may read subnormal inputs as zero, too, and then lose what those would have been multiplied by: see `_flushed`."""
 
 PIECE_ELEMENTS = 1 << 16
 """Elements of a long row that are looked at together."""
@@ -153,15 +155,23 @@ _Rule = Callable[..., tuple[Floats, Floats, Floats, Floats]]
 def _matmul(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     inner = a.shape[1]
     value = a @ b
-    plain = value
+    plain, undecided = value, np.False_
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        undecided = np.isinf(a) @ _low(b) + _low(a) @ np.isinf(b)
         # Where an input is not finite, the partial sums of the other terms still count for what may overflow.
         a, b = np.where(np.isfinite(a), a, 0.0), np.where(np.isfinite(b), b, 0.0)
         plain = a @ b
     total = np.abs(a) @ np.abs(b)
     # inner·2⁻⁵³ is what the float64 reference itself may be off.
     error = (product_length(inner) * U32 + inner * 2.0**-53) * total + max(inner - 1, 0) * FLUSH
-    return value, error, (total + plain) / 2 + error, (plain - total) / 2 - error
+    # Each term whose factor is read as 0 is lost whole; the rest are fewer and no larger than those that `total` holds.
+    low_a, low_b = _flushed(a), _flushed(b)
+    if low_a.any():
+        error += low_a @ np.abs(b)
+    if low_b.any():
+        error += np.abs(a) @ low_b
+    high, low = (total + plain) / 2 + error, (plain - total) / 2 - error
+    return value, error, np.where(undecided, np.inf, high), np.where(undecided, -np.inf, low)
 
 
 def _elementwise(value: Floats, error: Floats) -> tuple[Floats, Floats, Floats, Floats]:
@@ -170,26 +180,57 @@ def _elementwise(value: Floats, error: Floats) -> tuple[Floats, Floats, Floats, 
 
 def _vector_add(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     value = a + b
-    return _elementwise(value, U32 * np.abs(value))
+    return _elementwise(value, U32 * np.abs(value) + _flushed(a) + _flushed(b))
 
 
 def _vector_mul(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    value = a * b
-    return _elementwise(value, U32 * np.abs(value))
+    return _product_of(a, b)
 
 
 def _scale(scalar: np.float64, a: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    value = scalar * a
-    return _elementwise(value, U32 * np.abs(value))
+    return _product_of(scalar, a)
+
+
+def _product_of(a: Any, b: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    value, undecided = a * b, _undecided(a, b)
+    error = U32 * np.abs(value) + _lost(a, b)
+    return value, error, np.where(undecided, np.inf, value), np.where(undecided, -np.inf, value)
 
 
 def _saxpy(scalar: np.float64, a: Floats, b: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     # Two roundings, or one where they are fused; the product alone may overflow.
     product = scalar * a
     value = product + b
-    error = U32 * ((1 + U32) * np.abs(product) + np.abs(value)) + FLUSH
+    error = U32 * ((1 + U32) * np.abs(product) + np.abs(value)) + FLUSH + _lost(scalar, a) + _flushed(b)
     finite = np.where(np.isfinite(product), product, 0.0)
-    return value, error, np.maximum(finite, 0.0) * (1 + U32), np.minimum(finite, 0.0) * (1 + U32)
+    high, low, undecided = np.maximum(finite, 0.0), np.minimum(finite, 0.0), _undecided(scalar, a)
+    return (
+        value,
+        error,
+        np.where(undecided, np.inf, high * (1 + U32)),
+        np.where(undecided, -np.inf, low * (1 + U32)),
+    )
+
+
+def _low(a: Any) -> Any:
+    """Which inputs a device may read as 0."""
+    size = np.abs(a)
+    return (size < FLUSH) & (size > 0)
+
+
+def _flushed(a: Floats) -> Floats:
+    """The magnitude of each of those, and 0 for the others."""
+    return np.where(_low(a), np.abs(a), 0.0)
+
+
+def _lost(a: Any, b: Any) -> Any:
+    """What a product a·b loses where a factor is read as 0: all of it."""
+    return np.where((_low(a) | _low(b)) & np.isfinite(a) & np.isfinite(b), np.abs(a * b), 0.0)
+
+
+def _undecided(a: Any, b: Any) -> Any:
+    """Where a subnormal meets infinity: infinity in truth, NaN where the subnormal is read as 0."""
+    return (_low(a) & np.isinf(b)) | (np.isinf(a) & _low(b))
 
 
 def _relu(a: Floats) -> tuple[Floats, Floats, Floats, Floats]:
@@ -236,18 +277,19 @@ def _layernorm(a: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     spread = np.sqrt(np.mean(apart * apart, axis=-1, keepdims=True) + LAYERNORM_EPSILON)
     value = apart / spread
     size = np.mean(np.abs(a), axis=-1, keepdims=True)
-    return _elementwise(value, _layernorm_error(value, size / spread, columns))
+    return _elementwise(value, _layernorm_error(value, size, spread, columns))
 
 
-def _layernorm_error(value: Floats, size: Any, columns: int) -> Floats:
-    """How far a float32 layernorm in two passes may be off; `size` is mean|x| / s. Sums in 8 lanes or more and a tree.
+def _layernorm_error(value: Floats, size: Any, spread: Any, columns: int) -> Floats:
+    """How far a float32 layernorm in two passes may be off; `size` is mean|x|. Sums in 8 lanes or more and a tree.
 
     Such a sum is within S = C/8 + 11 units. With d = x − mean, s² = variance + ε, the computed mean is off by
     δ ≤ S·u·mean|x|, each d by δ + u|d|, the variance relatively by (S+5)·u, plus δ² (Σd = 0 cancels the cross term). So
-    y = d/s is off by (δ + u|d|)/s + |y|·((S+5)/2·u + δ²/2s² + 3u), and a little for products of errors.
+    y = d/s is off by (δ + u|d|)/s + |y|·((S+5)/2·u + δ²/2s² + 3u), and a little for products of errors. An input
+    that is read as 0 moves its d by less than 2⁻¹²⁶.
     """
     units = (columns / 8 + 11) * U32
-    off = units * size
+    off = (units * size + FLUSH) / spread
     return (off + np.abs(value) * (units / 2 + off * off / 2 + 8 * U32)) * (1 + 4 * units + off)
 
 
@@ -272,7 +314,7 @@ def _layernorm_pieces(row: Array) -> Iterator[tuple[slice, Floats, Floats]]:
     spread = np.sqrt(variance + LAYERNORM_EPSILON)
     for span, piece in _pieces(row):
         value = (piece - mean) / spread
-        yield span, value, _layernorm_error(value, size / spread, columns)
+        yield span, value, _layernorm_error(value, size, spread, columns)
 
 
 def _pieces(row: Array) -> Iterator[tuple[slice, Floats]]:

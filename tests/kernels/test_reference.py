@@ -254,6 +254,32 @@ def test_subnormal_results_may_be_flushed() -> None:
     assert worst("vector_add", {"a": a, "b": b}, f32(0.0, 0.0)) > 1.0
 
 
+@pytest.mark.parametrize(
+    "operation", ["matmul", "vector_add", "vector_mul", "saxpy", "scale", "relu", "gelu", "layernorm"]
+)
+def test_subnormal_inputs_may_be_read_as_zero(operation: str) -> None:
+    rng = np.random.default_rng(12)
+    tiny = (rng.standard_normal((6, 64)) * 2.0**-128).astype("f4")
+    tiny[::2, ::3] = rng.standard_normal((3, 22))
+    other = (rng.standard_normal((6, 64)) * 2.0**40).astype("f4")
+    arrays = {"a": tiny, "b": np.ascontiguousarray(other.T) if operation == "matmul" else other}
+    flushed = {name: np.where(np.abs(array) < 2.0**-126, np.float32(0), array) for name, array in arrays.items()}
+    assert worst(operation, arrays, honest(operation, flushed, 2.0**30), 2.0**30) <= 1.0
+    # What was not read as 0 must still be there.
+    wrong = honest(operation, flushed, 2.0**30)
+    wrong[0, 0] *= np.float32(1.001)
+    assert worst(operation, arrays, wrong, 2.0**30) > 1.0
+
+
+def test_a_subnormal_times_infinity_may_be_nan_where_it_is_read_as_zero() -> None:
+    a, b = f32(2.0**-140, 1.0), f32(INF, INF)
+    assert worst("vector_mul", {"a": a, "b": b}, f32(NAN, INF)) <= 1.0
+    assert worst("vector_mul", {"a": a, "b": b}, f32(INF, INF)) <= 1.0
+    assert worst("vector_mul", {"a": a, "b": b}, f32(INF, NAN)) == INF
+    assert worst("vector_mul", {"a": a, "b": b}, f32(1.0, INF)) == INF
+    assert worst("matmul", {"a": a[None], "b": b[:, None]}, f32(NAN)[:, None]) <= 1.0
+
+
 def test_softmax_summed_one_by_one_is_within_the_bound() -> None:
     a = (np.random.default_rng(8).standard_normal((4, 3000)) * 20).astype("f4")
     e = np.exp(a - a.max(axis=1, keepdims=True))

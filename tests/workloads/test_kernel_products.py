@@ -128,6 +128,20 @@ def test_one_wrong_element_is_found_wherever_it_lies(at: tuple[int, int]) -> Non
     assert verdict.value == pytest.approx(a[at[0]].astype("f8") @ b[:, at[1]].astype("f8"))
 
 
+def test_a_device_that_reads_subnormal_inputs_as_zero_is_honest() -> None:
+    a, b = make("normal", 40, 600, 30, seed=8)
+    a[:, ::2] *= np.float32(2.0**-129)
+    b *= np.float32(2.0**100)
+    flushed = np.where(np.abs(a) < 2.0**-126, np.float32(0), a)
+    a[:, 1::2] *= np.float32(2.0**-110)
+    flushed[:, 1::2] = a[:, 1::2]
+    found = flushed @ b
+    assert np.any(found != a @ b)
+    assert judge_product(a, b, found, "float32").wrong is None
+    found[7, 3] *= np.float32(1.01)
+    assert judge_product(a, b, found, "float32").wrong == (7, 3)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, -3e38])
 def test_nan_infinity_and_huge_numbers_never_slip_through(value: float) -> None:
     for kind in KINDS:

@@ -15,6 +15,9 @@ With A (M, K), B (K, N), everything in float64:
 
 S and D are rounded to powers of two, so that scaling is exact. u = 2⁻²⁴ whatever the worker claims; u_out = 2⁻¹¹ where
 C is stored as float16. One vector misses an error e in a row (in D⁻¹'s scale) with probability at most 0.8·tau/|e|.
+tau leaves out what a device loses where it reads subnormal inputs as 0 (WGSL permits it). It need not hold that: tau
+only selects, so where that loss is larger than tau honest rows are selected, judged by the bound that does hold it, and
+pass; and a tau that is not raised misses no more wrong rows than before.
 Rows of A or C that are not finite are always judged; a B that is not finite, or more than 16 selected rows, means that
 the whole product is recomputed.
 """

@@ -1,7 +1,8 @@
 """Check products at about the price of computing them: float32 proves most elements right, float64 judges the rest.
 
-The judge is `moregpu_kernels.reference`: an output C is right where |C − AB| ≤ L·u·(|A||B|) + K·2⁻¹²⁶ (and half a unit
-of float16 where it is stored so), with L = `product_length(K)` and u = 2⁻²⁴. Asking it for every element takes two
+The judge is `moregpu_kernels.reference`: an output C is right where |C − AB| ≤ L·u·(|A||B|) + K·2⁻¹²⁶ + F (and half a
+unit of float16 where it is stored so), with L = `product_length(K)` and u = 2⁻²⁴; F ≥ 0 is what is lost where a device
+reads subnormal inputs as 0. Asking it for every element takes two
 products in float64, four times the work of the product itself. So each element first meets a test that is cheaper and
 stricter:
 
@@ -15,10 +16,11 @@ K terms, all of them positive, less the e^(n·u) − 1 that float32 may have rou
 
     |C − AB| ≤ |C − R| + |R − AB| ≤ (L − g)·u·(|A||B|) + g·u·(|A||B|) + K·2⁻¹²⁶ = L·u·(|A||B|) + K·2⁻¹²⁶,
 
-so whatever passes is right by the judge's own bound, for any A, B and C. 1 − 2⁻¹⁰ pays for the few float32 roundings of
-the test itself. Nothing overflows: tiles where K·max|A|·max|B| reaches 2¹²⁶, or that hold NaN or infinity, go to the
-judge at once. What fails is not wrong yet: it meets the test again with all K terms in m, and then the judge.
-Measured on two idle cores: 1.4 to 1.5 times NumPy's product at 1024 and 2048.
+so whatever passes is right by the judge's own bound, for any A, B and C, with nothing of F used. (R itself is computed
+here, where subnormals are kept; what a device lost with them fails this test and meets the judge, who adds F.)
+1 − 2⁻¹⁰ pays for the few float32 roundings of the test itself. Nothing overflows: tiles where K·max|A|·max|B| reaches
+2¹²⁶, or that hold NaN or infinity, go to the judge at once. What fails is not wrong yet: it meets the test again with
+all K terms in m, and then the judge. Measured on two idle cores: 1.4 to 1.5 times NumPy's product at 1024 and 2048.
 """
 
 from __future__ import annotations
