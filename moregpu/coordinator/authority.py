@@ -20,7 +20,7 @@ from moregpu.coordinator.protocol import Clock, Principal
 from moregpu.coordinator.store.protocol import Store, TokenRow
 from moregpu.errors import NotFound, TooManyRequests, Unauthorized
 from moregpu.platform.logs import facts
-from moregpu.wire.api import Role
+from moregpu.wire.api import Role, Scope
 from moregpu.wire.invite import new_token, token_hash, token_id
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Authority:
         if row is None:
             self.refuse(peer)
         self._used[row.id] = self._clock.wall()
-        return Principal(id=row.id, role=row.role, label=row.label)
+        return Principal(id=row.id, role=row.role, label=row.label, scope=row.scope)
 
     async def row(self, bearer: str) -> TokenRow | None:
         """The token's row, when it is good now."""
@@ -91,7 +91,9 @@ class Authority:
 
     # making, listing, revoking
 
-    async def create(self, role: Role, label: str = "", expires_s: float | None = None) -> tuple[TokenRow, str]:
+    async def create(
+        self, role: Role, label: str = "", expires_s: float | None = None, scope: Scope = "all"
+    ) -> tuple[TokenRow, str]:
         """Make a token. The second value is the token itself: shown once, kept nowhere."""
         wall = self._clock.wall()
         id, token = new_token(self._entropy)
@@ -102,6 +104,7 @@ class Authority:
             label=label,
             created_at=wall,
             expires_at=None if expires_s is None else wall + expires_s,
+            scope=scope,
         )
         await self._store.save_token(row)
         return row, token

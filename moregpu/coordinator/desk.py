@@ -41,7 +41,7 @@ from moregpu.coordinator.store.protocol import JobRow, Store, TaskRow, Undone
 from moregpu.coordinator.views import Views
 from moregpu.errors import NotFound
 from moregpu.jobs import JOB_ENDED, JobState, Tensor
-from moregpu.wire.api import Event, JobView, PlanView, WorkerChange, WorkerView
+from moregpu.wire.api import Event, JobChange, JobView, PlanView, WorkerChange, WorkerView
 from moregpu.wire.identity import PoolKeys
 from moregpu.workloads import JobSpec
 
@@ -164,6 +164,13 @@ class PoolDesk:
         row = self._own(who, await self._intake.find(who, id_or_prefix))
         if row.purged:
             raise NotFound(f"the inputs of {row.id} are no longer kept", "submit it again with its data")
+    async def change_job(self, who: Principal, id_or_prefix: str, change: JobChange) -> JobRow:
+        """Change a job of theirs: its name, its place in the queue, how long its outputs are kept."""
+        row = self._own(who, await self._intake.find(who, id_or_prefix))
+        changed = await self.store.change_job(row.id, change, self._clock.wall())
+        self._dispatch.wake()
+        return changed
+
         return await self._intake.submit(who, msgspec.structs.replace(row.spec, after=()), "", 0.0)
 
     def observe_results(self, observe: Callable[[str, str, Ruling], None]) -> None:

@@ -79,7 +79,7 @@ class Feed:
                     yield event
                 while subscriber.live:
                     _, event = subscriber.live.popitem(last=False)
-                    if await self._may_see(who, event):
+                    if await self.may_see(who, event):
                         yield event
                 if not self._closed:
                     await subscriber.woken.wait()
@@ -98,13 +98,13 @@ class Feed:
             for event in events:
                 if event.seq is not None:
                     subscriber.seq = event.seq
-                if await self._may_see(subscriber.who, event):
+                if await self.may_see(subscriber.who, event):
                     yield event
 
     async def _snapshot_event(self, who: Principal, type_: str, seq: int) -> Event:
         return Event(type=type_, seq=seq, at=self._clock.wall(), data=await self._snapshot(who))
 
-    async def _may_see(self, who: Principal, event: Event) -> bool:
+    async def may_see(self, who: Principal, event: Event) -> bool:
         """Filtered like every list: an admin and a viewer see all, a submitter its own jobs, the fleet and the pool."""
         if who.role in ("admin", "viewer"):
             return who.role == "admin" or not event.type.startswith(("invite.", "token."))

@@ -9,7 +9,7 @@ import msgspec
 
 from moregpu.coordinator.store.protocol import JobRow, Store
 from moregpu.jobs import Tensor
-from moregpu.wire.api import Event, JobView, PlanView, Role, WorkerChange, WorkerView
+from moregpu.wire.api import Event, JobChange, JobView, PlanView, Role, Scope, WorkerChange, WorkerView
 from moregpu.workloads import JobSpec
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     role: Role
     label: str = ""
+    scope: Scope = "all"
 
 
 class Clock(Protocol):
@@ -90,6 +91,10 @@ class EventFeed(Protocol):
         """Send a live event (no sequence) to all subscribers; slow ones lose live events, never durable ones."""
         ...
 
+    async def may_see(self, who: Principal, event: Event) -> bool:
+        """Whether an event is for this principal: the rule of every list."""
+        ...
+
     def subscribe(self, who: Principal, after: int | None) -> AsyncIterator[Event]:
         """A `snapshot` event with the sequence first (or a resume after `after`, or `resync`), then deltas."""
         ...
@@ -125,6 +130,10 @@ class Desk(Protocol):
 
     async def cancel(self, who: Principal, id_or_prefix: str) -> JobRow:
         """End it."""
+        ...
+
+    async def change_job(self, who: Principal, id_or_prefix: str, change: JobChange) -> JobRow:
+        """Change its name, its place in the queue, how long its outputs are kept."""
         ...
 
     async def retry(self, who: Principal, id_or_prefix: str) -> JobRow:

@@ -31,7 +31,11 @@ from moregpu.coordinator.housekeeping import Housekeeping
 from moregpu.coordinator.limits import DeskConfig
 from moregpu.coordinator.listen import Doorway
 from moregpu.coordinator.local import Listening, save_listening
+from moregpu.coordinator.measures import Measures
 from moregpu.coordinator.reach import Reach, host_of, listening_sockets, reach
+from moregpu.coordinator.residents import Residents
+from moregpu.coordinator.rotation import Rotation
+from moregpu.coordinator.settings import NAME_SETTING, PoolSettings
 from moregpu.coordinator.shell import SystemClock, ThreadOffload
 from moregpu.coordinator.state import StateFolder, open_state
 from moregpu.coordinator.store.protocol import Store
@@ -48,7 +52,6 @@ from moregpu.wire.invite import ClientLine, token_id
 log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 8787
-_NAME_SETTING = "pool.name"
 
 
 class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,12 +124,14 @@ async def coordinator(config: ServeConfig) -> AsyncGenerator[Coordinator]:
         housekeeping = Housekeeping(services)
         serving = asyncio.create_task(doorway.run_doors())
         keeping = asyncio.create_task(housekeeping.run())
+        measuring = asyncio.create_task(services.measures.run())
         try:
             log.info("the coordinator listens", extra=facts(addresses=opening.addresses, pool=opening.pool_name))
-            yield Coordinator(opening, services, (serving, keeping))
+            yield Coordinator(opening, services, (serving, keeping, measuring))
         finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            for beside in (keeping, measuring):
+                beside.cancel()
+            await asyncio.gather(keeping, measuring, return_exceptions=True)
             doorway.close_listeners()
             await services.desk.stop()
             doorway.end()
@@ -159,6 +164,11 @@ async def _parts(config: ServeConfig) -> AsyncGenerator[tuple[Doorway, Services,
             store, state.keys, blobs, clock, offload, os.urandom,
             DeskConfig(pool_name=name, leaves=(certificate.leaf_sha256,)),
         )  # fmt: skip
+        settings = await PoolSettings.load(store, name)
+        residents = Residents(store, state.setting_key, os.urandom)
+        await residents.load()
+        measures = Measures(store, clock)
+        desk.observe_results(measures.judged)
         services = Services(
             desk=desk,
             authority=Authority(store, clock, os.urandom, state.path),
@@ -166,7 +176,6 @@ async def _parts(config: ServeConfig) -> AsyncGenerator[tuple[Doorway, Services,
             keys=state.keys,
             pool=PoolInfo(
                 id=state.keys.pool_id,
-                name=name,
                 fingerprint=fingerprint(state.keys.pool_id),
                 version=version("moregpu"),
                 reach=place,
@@ -177,6 +186,12 @@ async def _parts(config: ServeConfig) -> AsyncGenerator[tuple[Doorway, Services,
             offload=offload,
             load=PoolLoad(desk, clock),
             auditor=Auditor(),
+            settings=settings,
+            residents=residents,
+            rotation=Rotation(state.keys, state.save_keys),
+            measures=measures,
+            certificate_sha256=certificate.leaf_sha256,
+            certificate_pem=certificate.certificate.read_bytes(),
         )
         await desk.start()
         stack.push_async_callback(desk.stop)  # again at the end, harmlessly; alone when something here fails
@@ -199,10 +214,10 @@ def _certificate(config: ServeConfig, state: StateFolder, place: Reach) -> Certi
 
 async def _pool_name(config: ServeConfig, store: Store) -> str:
     """The name that was given now, or before, or the machine's."""
-    known = await store.setting(_NAME_SETTING)
+    known = await store.setting(NAME_SETTING)
     name = config.name or known or socket.gethostname() or "pool"
     if name != known:
-        await store.set_setting(_NAME_SETTING, name)
+        await store.set_setting(NAME_SETTING, name)
     return name
 
 
@@ -223,7 +238,7 @@ async def _opening(config: ServeConfig, state: StateFolder, services: Services) 
         addresses=pool.reach.addresses,
         note=pool.reach.note,
         pool_id=pool.id.hex(),
-        pool_name=pool.name,
+        pool_name=services.settings.name,
         fingerprint=pool.fingerprint,
         pin=pool.pin,
         state=state.path,
@@ -258,7 +273,7 @@ async def _save_profile(config: ServeConfig, services: Services, token: str) -> 
             url=f"https://{_local_address(pool.reach, config.host)}",
             pin=pool.pin.hex(),
             token_ref=reference,
-            pool_name=pool.name,
+            pool_name=services.settings.name,
         ),
     )
     return config.profile

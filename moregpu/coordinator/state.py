@@ -80,6 +80,15 @@ class StateFolder:
         """What the TLS key's file is encrypted under."""
         return derived(self._wrap_key, "moregpu state tls").hex().encode()
 
+    def save_keys(self, keys: PoolKeys, entropy: Callable[[int], bytes] = os.urandom) -> None:
+        """Replace the pool's keys, durably."""
+        write_private(self.path / "keys", _sealed(keys.dump(), self._wrap_key, self.id, entropy))
+
+    @property
+    def setting_key(self) -> bytes:
+        """The key that settings with secrets in them are sealed under."""
+        return derived(self._wrap_key, "moregpu state settings")
+
     def close(self) -> None:
         """Let go of the lock."""
         if self._lock >= 0:

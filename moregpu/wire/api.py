@@ -108,6 +108,8 @@ class JobView(_View, frozen=True, kw_only=True):
     signed: bool = False  # every accepted task carries a verified signature
     workers: list[str] = []
     waiting_reason: str = ""
+    purged: bool = False  # outputs and inputs are gone; record, evidence and signatures stay
+    kept_until: float | None = None  # of an ended job: when its outputs go at the latest
     error: Problem | None = None
     timing: Timing = Timing()
     result: ResultManifest | None = None
@@ -402,3 +404,26 @@ class Page(_View, frozen=True, kw_only=True):
 
     items: list[Any]
     next: str | None = None
+
+
+class JobPage(_View, frozen=True, kw_only=True):
+    """GET /v1/jobs: newest first; `next`, given as `?after=`, continues it."""
+
+    items: list[JobView]
+    next: str | None = None
+
+
+class BlobView(_View, frozen=True, kw_only=True):
+    """What an upload came to: whole, with the name and length of the sealed bytes, or partial, with `offset`."""
+
+    digest: str | None = None
+    sealed_bytes: int | None = None
+    offset: int | None = None
+
+
+class Health(_View, frozen=True, kw_only=True):
+    """GET /health: public. Workers that are connected, jobs that are queued."""
+
+    ok: bool
+    fleet: int
+    queue: int

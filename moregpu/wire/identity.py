@@ -99,6 +99,10 @@ class PoolKeys:
         """Fresh keys: a new pool."""
         return cls(X25519PrivateKey.generate(), SigningKey.generate())
 
+    def replace_sessions(self, cs: X25519PrivateKey, next_cs: X25519PrivateKey | None) -> None:
+        """Go on with other session keys: a step of a rotation. What they are kept in is the caller's to write first."""
+        self.cs, self.cs_pub, self.next_cs = cs, public(cs), next_cs
+
     def dump(self) -> bytes:
         """All keys, secret halves too, for the state folder or the keyring."""
         return msgspec.msgpack.encode(

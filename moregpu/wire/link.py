@@ -161,10 +161,12 @@ class Progress(_FromLink, frozen=True, kw_only=True, omit_defaults=True, tag="pr
 
 
 class Part(_FromLink, frozen=True, kw_only=True, omit_defaults=True, tag="part", tag_field="type"):
-    """One task's accepted outputs, and which region of the job's outputs they are. The id stays open.
+    """One task's accepted outputs, and where in the job's outputs they belong. The id stays open.
 
-    `places`: one half-open range for each axis of that output. The tensors carry keys, like a result. Parts come in
-    the order of their acceptance, each once; all have come before `Ended`.
+    `places`: half-open ranges over that output, seen as one axis (one range) or as rows × last axis (two): an output of
+    more axes is the same bytes with its leading axes flattened. The tensors carry keys, like a result. Parts come as
+    they are accepted, each once, before `Ended`. Fetch their blobs at once: of a job that has ended only the result is
+    kept, so a part that is gone (404) is to be read from there.
     """
 
     id: int

@@ -196,6 +196,10 @@ class Workload(Protocol[Spec]):
         """Write the job's outputs from its tasks' outputs (in the order of their grains), opening few at a time."""
         ...
 
+    def place(self, plan: Plan, task: TaskSpec) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Where a task's outputs belong in the job's: half-open ranges over one axis, or over rows × last axis."""
+        ...
+
     def keeps_outputs(self, spec: Spec) -> bool:
         """Whether outputs are kept after the check (benchmark mode drops them)."""
         ...

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Mapping
 
+import msgspec
 from starlette.routing import Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from moregpu.coordinator.api.ask import Answer, Ask, ClientGone, Stream
+from moregpu.coordinator.api.compat.doors import error_body
 from moregpu.coordinator.api.guard import check_origin
 from moregpu.coordinator.api.problems import PROBLEM_JSON, MethodNotAllowed, encoded, problem, problem_headers
 from moregpu.coordinator.api.services import Services
@@ -50,6 +53,15 @@ class _Guard:
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         ask = Ask(scope, receive, send, self._services)
         scope["moregpu.ask"] = ask
+        began = time.perf_counter()
+        try:
+            await self._answered(ask, scope, receive, send)
+        finally:
+            if ask.status:
+                seconds = time.perf_counter() - began
+                self._services.measures.answered(ask.route, scope["method"][:7], ask.status, seconds)
+
+    async def _answered(self, ask: Ask, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             check_origin(ask.headers, self._services.pool.reach.hosts)
             await self._inner(scope, receive, send)
@@ -95,10 +107,12 @@ class _Path:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ask: Ask = scope["moregpu.ask"]
         ask.params = scope.get("path_params", {})
+        ask.compat = all(door.compat for door in self._doors.values())
         door = self._doors.get(scope["method"])
         if door is None:
             raise MethodNotAllowed(f"{scope['method'][:20]} is not for {scope['path'][:80]}", _verbs(self._doors))
-        await admit(ask, door.access)
+        ask.route = door.path
+        await admit(ask, door)
         await admit_to_job(ask, door.owner)
         answer = await door.handler(ask)
         if isinstance(answer, Stream):
@@ -116,7 +130,7 @@ class _Socket:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ask: SocketAsk = scope["moregpu.socket"]
         ask.params = scope.get("path_params", {})
-        await admit(ask, self._door.access)
+        await admit(ask, self._door)
         await self._door.handler(ask)
 
 
@@ -126,6 +140,10 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _answer_problem(ask: Ask, error: MoreGPUError) -> None:
+    if ask.compat:
+        headers = tuple(problem_headers(error))
+        await ask.reply(Answer(status=error.status, body=msgspec.json.encode(error_body(error)), headers=headers))
+        return
     await ask.reply(
         Answer(
             status=error.status,

@@ -68,6 +68,12 @@ class Ask:
         self.query = query_of(scope)
         self.body_read = False
         """Whether the whole body was taken; if not, the connection cannot carry another request."""
+        self.compat = False
+        """Whether the path is one of MoreGPU 1.x: errors are said in its words."""
+        self.route = "none"
+        """The path's pattern, for what is counted."""
+        self.status = 0
+        """What was answered; 0 before."""
         self.started = False
         """Whether an answer is on its way: too late for another one."""
         self._receive = receive
@@ -131,14 +137,12 @@ class Ask:
 
     async def decoded(self, type: type[T]) -> T:
         """The body as a Struct: JSON, or msgpack where Content-Type says so. Raises `InvalidRequest`, `TooLarge`."""
-        data = await self.body()
-        packed = "msgpack" in self.headers.get("content-type", "")
-        try:
-            return msgspec.msgpack.decode(data, type=type) if packed else msgspec.json.decode(data, type=type)
-        except msgspec.DecodeError as error:
-            raise InvalidRequest(f"the body is not what was expected: {error}", "see GET /v1/openapi.json") from error
-        except (RecursionError, UnicodeDecodeError) as error:
-            raise InvalidRequest("the body is nested too deeply, or is no text") from error
+        return decoded_as(await self.body(), type, packed=self.packed)
+
+    @property
+    def packed(self) -> bool:
+        """Whether the body is msgpack."""
+        return "msgpack" in self.headers.get("content-type", "")
 
     async def body(self, limit: int = MAX_BODY_BYTES) -> bytes:
         """The whole body. Raises `TooLarge` before any of it is read when it says so, `SlowSender`, `ClientGone`."""
@@ -218,6 +222,7 @@ class Ask:
         self, status: int, media_type: str, length: int | None, headers: tuple[tuple[bytes, bytes], ...], *, close: bool
     ) -> None:
         self.started = True
+        self.status = status
         sent = [(b"cache-control", b"no-store"), *headers]
         if status != 204:
             sent.append((b"content-type", media_type.encode()))
@@ -245,6 +250,16 @@ class Ask:
                     left -= len(message.get("body", b""))
         except TimeoutError:
             return
+
+
+def decoded_as(data: bytes | bytearray, type: type[T], *, packed: bool = False, what: str = "the body") -> T:
+    """JSON or msgpack as a Struct. Raises `InvalidRequest`."""
+    try:
+        return msgspec.msgpack.decode(data, type=type) if packed else msgspec.json.decode(data, type=type)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"{what} is not what was expected: {error}", "see GET /v1/openapi.json") from error
+    except (RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{what} is nested too deeply, or is no text") from error
 
 
 LINGER_S = 2.0

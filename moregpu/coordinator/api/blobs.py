@@ -39,7 +39,7 @@ async def create(ask: Ask) -> Answer:
     _check_size(total, right)
     upload = ask.services.blobs.begin(principal, None, total)
     try:
-        await _take(ask, upload, total)
+        await _take(ask, upload, total, principal)
         digest = await _run(ask, upload.finish)
     except BaseException:
         upload.abort()
@@ -69,7 +69,7 @@ async def put(ask: Ask) -> Answer:
         upload.pause()
         return _go_on_from(upload.offset, f"{upload.offset} bytes are here, not {offset}")
     try:
-        await _take(ask, upload, length)
+        await _take(ask, upload, length, principal)
         if upload.offset < total:
             at = upload.offset
             upload.pause()
@@ -100,7 +100,7 @@ async def head(ask: Ask) -> Answer:
 async def get(ask: Ask) -> Stream:
     """The sealed bytes, or a Range of them."""
     digest = _digest(ask)
-    _, right = await _right(ask, digest)
+    principal, right = await _right(ask, digest)
     if not right.read or ask.services.blobs.size(digest) is None:
         raise _not_here(digest)
     reader = ask.services.blobs.open_reader(digest)
@@ -111,11 +111,12 @@ async def get(ask: Ask) -> Stream:
         reader.close()
         raise
     start, stop = span if span is not None else (0, size)
+    worker = principal if principal.startswith("w-") else ""
     headers: tuple[tuple[bytes, bytes], ...] = ((b"accept-ranges", b"bytes"), (b"etag", f'"{digest}"'.encode()))
     if span is not None:
         headers += ((b"content-range", f"bytes {start}-{stop - 1}/{size}".encode()),)
     return Stream(
-        parts=_read(ask, reader, start, stop),
+        parts=_read(ask, reader, start, stop, worker),
         length=stop - start,
         status=200 if span is None else 206,
         headers=headers,
@@ -153,10 +154,12 @@ async def _right(ask: Ask, digest: str) -> tuple[str, BlobRight]:
     if worker is not None:
         return worker
     who = await services.authority.principal(ask.headers.get("authorization", ""), ask.peer)
+    if who.scope == "compat":
+        raise Forbidden("this token is for the calls of MoreGPU 1.x alone", "a token of scope all does that")
     if who.role == "viewer":
         raise Forbidden("viewers see no inputs and outputs", "a token of role submitter does")
     readable = bool(digest) and (who.role == "admin" or await services.desk.store.blob_readable(digest, who.id))
-    return who.id, BlobRight(read=readable, write_bytes=services.max_blob_bytes)
+    return who.id, BlobRight(read=readable, write_bytes=services.settings.limits.max_blob_bytes)
 
 
 def _check_size(total: int, right: BlobRight) -> None:
@@ -220,10 +223,11 @@ async def _keep(ask: Ask, digest: str, principal: str) -> None:
     )
 
 
-async def _take(ask: Ask, upload: Upload, length: int) -> None:
+async def _take(ask: Ask, upload: Upload, length: int, principal: str) -> None:
     """Write the body as it comes: one piece is written on a thread while the next one arrives."""
     pieces: list[bytes] = []
     gathered = taken = 0
+    began = ask.services.clock.monotonic()
     writing: asyncio.Future[None] | None = None
     try:
         async for part in ask.body_parts():
@@ -246,6 +250,8 @@ async def _take(ask: Ask, upload: Upload, length: int) -> None:
             await _run(ask, work) if gathered > SMALL_BYTES else work()
     if taken != length:
         raise InvalidRequest(f"{taken} bytes came of {length}")
+    if principal.startswith("w-"):
+        ask.services.traffic.moved(principal, taken, ask.services.clock.monotonic() - began, to_worker=False)
 
 
 def _writing(upload: Upload, pieces: list[bytes]) -> Callable[[], None]:
@@ -256,7 +262,8 @@ def _writing(upload: Upload, pieces: list[bytes]) -> Callable[[], None]:
     return work
 
 
-async def _read(ask: Ask, reader: Reader, start: int, stop: int) -> AsyncGenerator[bytes]:
+async def _read(ask: Ask, reader: Reader, start: int, stop: int, worker: str) -> AsyncGenerator[bytes]:
+    began = ask.services.clock.monotonic()
     try:
         for at in range(start, stop, PIECE_BYTES):
             end = min(at + PIECE_BYTES, stop)
@@ -264,6 +271,9 @@ async def _read(ask: Ask, reader: Reader, start: int, stop: int) -> AsyncGenerat
                 yield bytes(reader.read_at(at, end))
             else:
                 yield await _run(ask, _reading(reader, at, end))
+        if worker:
+            seconds = ask.services.clock.monotonic() - began
+            ask.services.traffic.moved(worker, stop - start, seconds, to_worker=True)
     finally:
         reader.close()
 

@@ -37,14 +37,17 @@ async def socket(ask: SocketAsk) -> None:
 
 
 async def until_gone(
-    events: AsyncIterator[Event], gone: Awaitable[None], quiet_s: float | None = None
+    events: AsyncIterator[Event], gone: Awaitable[None], quiet_s: float | None = None, *, begin: bool = False
 ) -> AsyncIterator[Event | None]:
-    """Events as they come, and None every `quiet_s` seconds, however many come; ends when `gone` returns."""
+    """Events as they come, and None every `quiet_s` seconds, however many come; ends when `gone` returns.
+
+    `begin`: None at once, too.
+    """
     period_s = QUIET_S if quiet_s is None else quiet_s
     loop = asyncio.get_running_loop()
     left = asyncio.ensure_future(gone)
     coming: asyncio.Future[Event] | None = None
-    look_at = loop.time() + period_s
+    look_at = loop.time() + (0.0 if begin else period_s)
     try:
         while not left.done():
             if coming is None:

@@ -65,11 +65,11 @@ async def make_invite(
     line = Invite(
         addresses=pool.reach.addresses,
         pool_id=pool.id,
-        cs_pub=services.keys.cs_pub,
+        cs_pub=services.keys.next_cs_pub or services.keys.cs_pub,  # good after a rotation, too
         invite_id=id,
         secret=secret,
         pin=pool.pin,
-        pool_name=pool.name,
+        pool_name=services.settings.name,
     ).line()
     return _view(row, line=line, reach=pool.reach.note)
 

@@ -6,7 +6,7 @@ from moregpu.coordinator.api.ask import Answer, Ask
 from moregpu.coordinator.store.protocol import JobRow
 from moregpu.errors import Conflict, InvalidRequest
 from moregpu.jobs import JOB_ENDED, JobState
-from moregpu.wire.api import Page
+from moregpu.wire.api import JobChange, JobPage
 from moregpu.workloads import KINDS, JobSpec
 
 MAX_WAIT_S = 60.0
@@ -43,13 +43,13 @@ async def list_jobs(ask: Ask) -> Answer:
     submitter = query.get("submitter")
     if ask.who.role == "submitter":
         if submitter not in (None, ask.who.id):
-            return ask.answer(Page(items=[]))
+            return ask.answer(JobPage(items=[]))
         submitter = ask.who.id
     rows = await desk.store.jobs(
         submitter=submitter, states=states, kind=kind, before=query.get("after") or None, limit=limit + 1
     )
     views = [await desk.view(ask.who, row) for row in rows[:limit]]
-    return ask.answer(Page(items=views, next=rows[limit - 1].id if len(rows) > limit else None))
+    return ask.answer(JobPage(items=views, next=rows[limit - 1].id if len(rows) > limit else None))
 
 
 async def show(ask: Ask) -> Answer:
@@ -69,6 +69,14 @@ async def cancel(ask: Ask) -> Answer:
             raise Conflict(f"{ask.job.id} has not ended", "cancel it first: DELETE without purge")
         return ask.answer(await desk.view(ask.who, await desk.store.purge(ask.job.id)))
     return ask.answer(await desk.view(ask.who, await desk.cancel(ask.who, ask.job.id)))
+
+
+async def change(ask: Ask) -> Answer:
+    """Change a job's name, priority, or how long its outputs are kept: only what is named."""
+    wanted = await ask.decoded(JobChange)
+    return ask.answer(
+        await ask.services.desk.view(ask.who, await ask.services.desk.change_job(ask.who, ask.job.id, wanted))
+    )
 
 
 async def retry(ask: Ask) -> Answer:

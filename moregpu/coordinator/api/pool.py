@@ -6,10 +6,10 @@ import asyncio
 
 from blake3 import blake3
 
-from moregpu.coordinator.api.ask import Answer, Ask
+from moregpu.coordinator.api.ask import Answer, Ask, decoded_as
 from moregpu.coordinator.api.services import Services
 from moregpu.coordinator.ledger import Audit
-from moregpu.wire.api import AuditView, PoolView
+from moregpu.wire.api import AuditView, PoolChange, PoolView, RotateRequest
 
 AUDIT_FRESH_S = 5.0
 _PAGE = 500
@@ -22,25 +22,54 @@ async def health(ask: Ask) -> Answer:
 
 
 async def show(ask: Ask) -> Answer:
-    """Description and present load of the pool."""
+    """Description, limits and present load of the pool."""
+    return ask.answer(await _view(ask.services))
+
+
+async def change(ask: Ask) -> Answer:
+    """Rename, describe, limit: only what is named changes. Workers hear a new name when they next connect."""
+    wanted = await ask.decoded(PoolChange)
     services = ask.services
-    pool, load = services.pool, await services.load.now()
-    return ask.answer(
-        PoolView(
-            id=pool.id.hex(),
-            name=pool.name,
-            fingerprint=pool.fingerprint,
-            version=pool.version,
-            addresses=list(pool.reach.addresses),
-            workers_online=load.workers_online,
-            workers_total=load.workers_total,
-            jobs_queued=load.jobs_queued,
-            jobs_running=load.jobs_running,
-            started_at=pool.started_at,
-            storage_bytes=services.blobs.used_bytes(),
-            storage_free_bytes=services.blobs.free_bytes(),
-        )
+    await services.settings.change(wanted)
+    services.desk.rename(services.settings.name)
+    return ask.answer(await _view(services))
+
+
+async def rotate(ask: Ask) -> Answer:
+    """Take a step of rotating the session key: `begin`, `finish`, `cancel`; an empty body begins."""
+    body = await ask.body()
+    wanted = decoded_as(body, RotateRequest, packed=ask.packed) if body else RotateRequest()
+    services = ask.services
+    return ask.answer(await services.offload(lambda: services.rotation.step(wanted)))
+
+
+async def _view(services: Services) -> PoolView:
+    pool, settings, load = services.pool, services.settings, await services.load.now()
+    return PoolView(
+        id=pool.id.hex(),
+        name=settings.name,
+        fingerprint=pool.fingerprint,
+        version=pool.version,
+        addresses=list(pool.reach.addresses),
+        workers_online=load.workers_online,
+        workers_total=load.workers_total,
+        jobs_queued=load.jobs_queued,
+        jobs_running=load.jobs_running,
+        started_at=pool.started_at,
+        storage_bytes=services.blobs.used_bytes(),
+        storage_free_bytes=services.blobs.free_bytes(),
+        description=settings.limits.description,
+        keep_bytes=settings.limits.keep_bytes,
+        max_blob_bytes=settings.limits.max_blob_bytes,
+        rotating=services.rotation.rotating,
     )
+
+
+async def description(ask: Ask) -> Answer:
+    """The API as OpenAPI 3.1, made from the doors and the Structs that stand behind them."""
+    from moregpu.coordinator.api.description import openapi  # the table of doors names this very function
+
+    return Answer(body=openapi(ask.services.pool.version))
 
 
 async def audit(ask: Ask) -> Answer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,8 +10,13 @@ import msgspec
 from moregpu.blobs.local import BlobFiles
 from moregpu.coordinator.api.load import PoolLoad
 from moregpu.coordinator.authority import Authority
+from moregpu.coordinator.measures import Measures
 from moregpu.coordinator.protocol import Clock, Desk, Offload
 from moregpu.coordinator.reach import Reach
+from moregpu.coordinator.residents import Residents
+from moregpu.coordinator.rotation import Rotation
+from moregpu.coordinator.settings import PoolSettings
+from moregpu.coordinator.traffic import Traffic
 from moregpu.wire.identity import PoolKeys
 
 if TYPE_CHECKING:
@@ -22,7 +27,6 @@ class PoolInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about this pool that do not change while it runs."""
 
     id: bytes
-    name: str
     fingerprint: str
     version: str
     reach: Reach
@@ -43,4 +47,11 @@ class Services:
     offload: Offload
     load: PoolLoad
     auditor: Auditor
-    max_blob_bytes: int = 1 << 40
+    settings: PoolSettings
+    residents: Residents
+    rotation: Rotation
+    measures: Measures
+    certificate_sha256: bytes
+    certificate_pem: bytes
+    """Public: the leaf, and what it is signed by."""
+    traffic: Traffic = field(default_factory=Traffic)

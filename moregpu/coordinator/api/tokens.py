@@ -11,7 +11,7 @@ from moregpu.wire.invite import ClientLine
 async def create(ask: Ask) -> Answer:
     """Make a token; its line (`MGPUC1-…`) is shown this once."""
     wanted = await ask.decoded(TokenRequest)
-    row, token = await ask.services.authority.create(wanted.role, wanted.label, wanted.expires_s)
+    row, token = await ask.services.authority.create(wanted.role, wanted.label, wanted.expires_s, wanted.scope)
     pool = ask.services.pool
     line = ClientLine(addresses=pool.reach.addresses, pin=pool.pin, token=token).line()
     return ask.answer(_view(row, line), 201)
@@ -43,4 +43,5 @@ def _view(row: TokenRow, line: str = "") -> TokenView:
         expires_at=row.expires_at,
         used_at=row.used_at,
         line=line,
+        scope=row.scope,
     )

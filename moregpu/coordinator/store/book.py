@@ -36,7 +36,7 @@ from moregpu.coordinator.transitions import HeldLease, Standing
 from moregpu.errors import Conflict, InvalidJob, JobFailed, NotFound
 from moregpu.ids import named
 from moregpu.jobs import JOB_ENDED, JobState, TaskState
-from moregpu.wire.api import Problem, ResultManifest
+from moregpu.wire.api import JobChange, Problem, ResultManifest
 from moregpu.wire.messages import LeaseRef
 
 TOKEN_BYTES = 16
@@ -80,6 +80,21 @@ class Book(Pages):
         """End a job as cancelled; one that ended stays as it is."""
         job = self.known(id)
         return [] if job.state in JOB_ENDED else self._end(job, JobState.CANCELLED, wall)
+
+    def change_job(self, id: str, change: JobChange, wall: float) -> JobRow:
+        """Change what may be changed of a job that was accepted: only what is named."""
+        job = self.known(id)
+        spec = replace(
+            job.spec,
+            name=job.spec.name if change.name is None else change.name,
+            priority=job.spec.priority if change.priority is None else change.priority,
+            keep_s=job.spec.keep_s if change.keep_s is None else change.keep_s,
+        )
+        if spec == job.spec:
+            return job
+        changed = self.jobs.put(id, replace(job, spec=spec))
+        self._job_event("job.changed", changed, wall)
+        return changed
 
     def finish(
         self, id: str, result: ResultManifest | None, error: Problem | None, combining_s: float, wall: float

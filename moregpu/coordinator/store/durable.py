@@ -27,7 +27,7 @@ from moregpu.coordinator.store.protocol import (
     WorkerRow,
 )
 from moregpu.jobs import JobState
-from moregpu.wire.api import Event, Problem, ResultManifest
+from moregpu.wire.api import Event, JobChange, Problem, ResultManifest
 from moregpu.wire.messages import LeaseRef
 
 
@@ -180,6 +180,12 @@ class BookStore(CommittedBook):
     async def purge(self, job: str) -> JobRow:
         await self._admit(job)
         row = self._step(lambda book: book.purge(job))
+    async def change_job(self, job: str, change: JobChange, wall: float) -> JobRow:
+        await self._admit(job)
+        row = self._step(lambda book: book.change_job(job, change, wall))
+        await self.settle()
+        return row
+
         await self.settle()
         return row
 

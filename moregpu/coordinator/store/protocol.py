@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from moregpu.jobs import AttemptState, Evidence, JobState, TaskState, Tensor
-from moregpu.wire.api import Event, Problem, ResultManifest, Role
+from moregpu.wire.api import Event, JobChange, Problem, ResultManifest, Role, Scope
 from moregpu.wire.messages import Device, LeaseRef, Limits, TaskError
 from moregpu.workloads import JobSpec
 from moregpu.workloads.protocol import Plan, TaskSpec, WorkerProfile
@@ -174,6 +174,7 @@ class TokenRow(_Row, frozen=True, kw_only=True):
     used_at: float | None = None
     revoked: bool = False
     weight: float = 1.0  # its share of a busy pool, beside those of others
+    scope: Scope = "all"  # "compat": only the calls of MoreGPU 1.x, also without TLS on loopback
 
 
 class UsageRow(_Row, frozen=True, kw_only=True):
@@ -534,6 +535,10 @@ class Store(Protocol):
 
     async def ready_jobs(self) -> list[str]:
         """Jobs whose grains are all accepted but that are not finished: to be combined (after a restart)."""
+        ...
+
+    async def change_job(self, job: str, change: JobChange, wall: float) -> JobRow:
+        """Change what may be changed of a job that was accepted; its place in the queue follows. Raises `NotFound`."""
         ...
 
     async def purge(self, job: str) -> JobRow:

@@ -69,6 +69,13 @@ def grid_of(plan: Plan) -> Grid:
     return msgspec.convert(plan.layout, Grid)
 
 
+def place_of(plan: Plan, grains: tuple[int, int]) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Where the outputs of a run of grains belong: ranges of elements, or of rows and columns."""
+    grid = grid_of(plan)
+    rows, columns = grid.span(grains)
+    return {OUTPUT: (rows,) if grid.form.about.form == "elements" else (rows, columns)}
+
+
 def make_plan(spec: KernelSpec, fleet: FleetSummary) -> Plan:
     """Plan a job for a fleet, or for nominal workers when nobody is there.
 

@@ -10,7 +10,7 @@ from moregpu.workloads.kernel.check import check_task
 from moregpu.workloads.kernel.combine import combine_parts
 from moregpu.workloads.kernel.cut import cut_task
 from moregpu.workloads.kernel.form import form_of
-from moregpu.workloads.kernel.plan import make_plan
+from moregpu.workloads.kernel.plan import make_plan, place_of
 from moregpu.workloads.kernel.run import run_task
 from moregpu.workloads.kernel.spec import KernelSpec
 from moregpu.workloads.protocol import (
@@ -71,6 +71,10 @@ class KernelWorkload:
     def combine(self, plan: Plan, parts: Sequence[Part], out: OutputWriter) -> None:
         """See `combine.combine_parts`."""
         combine_parts(plan, parts, out)
+
+    def place(self, plan: Plan, task: TaskSpec) -> dict[str, tuple[tuple[int, int], ...]]:
+        """See `plan.place_of`."""
+        return place_of(plan, task.grains)
 
     def keeps_outputs(self, spec: KernelSpec) -> bool:
         """Benchmark outputs are checked and dropped."""

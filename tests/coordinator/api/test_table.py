@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from moregpu.coordinator.api.table import DOORS, SOCKETS
+from moregpu.coordinator.api.table import COMPAT, NATIVE, SOCKETS
+from moregpu.wire.invite import parse_client_line
 
 from .conftest import Pool
 
@@ -14,7 +15,8 @@ WHO = ("nobody", "viewer", "owner", "other", "admin")
 """`owner` and `other` are submitters: the job or blob of the path is the owner's."""
 
 SPEC = {"kind": "kernel", "operation": "relu", "size": 4}
-JOB, INVITE, TOKEN, BLOB = "<job>", "<invite>", "<token>", "<blob>"
+JOB, INVITE, TOKEN, BLOB, TENSOR, GROUP = "<job>", "<invite>", "<token>", "<blob>", "<tensor>", "<group>"
+NAMED = {"name": "mine", "tensor": {"dtype": "float32", "shape": [1], "data": "AACAPw=="}}
 
 # path, body → status for: nobody, viewer, owner, other, admin
 EXPECTED: dict[tuple[str, str], tuple[str, Any, tuple[int, int, int, int, int]]] = {
@@ -44,7 +46,46 @@ EXPECTED: dict[tuple[str, str], tuple[str, Any, tuple[int, int, int, int, int]]]
     ("GET", "/v1/pool"): ("/v1/pool", None, (401, 200, 200, 200, 200)),
     ("GET", "/v1/me"): ("/v1/me", None, (401, 200, 200, 200, 200)),
     ("GET", "/v1/audit"): ("/v1/audit", None, (401, 200, 200, 200, 200)),
+    ("PATCH", "/v1/jobs/{id}"): (f"/v1/jobs/{JOB}", {"priority": 5}, (401, 403, 200, 404, 200)),
+    ("GET", "/v1/jobs/{id}/logs"): (f"/v1/jobs/{JOB}/logs", None, (401, 403, 200, 404, 200)),
+    ("GET", "/v1/tensors"): ("/v1/tensors", None, (401, 403, 200, 200, 200)),
+    ("POST", "/v1/tensors"): ("/v1/tensors", NAMED, (401, 403, 201, 201, 201)),
+    ("GET", "/v1/tensors/{name:path}"): (f"/v1/tensors/{TENSOR}", None, (401, 403, 200, 404, 404)),
+    ("DELETE", "/v1/tensors/{name:path}"): (f"/v1/tensors/{TENSOR}", None, (401, 403, 204, 404, 404)),
+    ("GET", "/v1/groups"): ("/v1/groups", None, (401, 200, 200, 200, 200)),
+    ("POST", "/v1/groups"): ("/v1/groups", {"name": "lab"}, (401, 403, 403, 403, 201)),
+    ("DELETE", "/v1/groups/{id}"): (f"/v1/groups/{GROUP}", None, (401, 403, 403, 403, 204)),
+    ("PATCH", "/v1/pool"): ("/v1/pool", {"description": "ours"}, (401, 403, 403, 403, 200)),
+    ("POST", "/v1/pool/rotate"): ("/v1/pool/rotate", {"action": "cancel"}, (401, 403, 403, 403, 409)),
+    ("GET", "/v1/network"): ("/v1/network", None, (401, 200, 200, 200, 200)),
+    ("GET", "/v1/openapi.json"): ("/v1/openapi.json", None, (200, 200, 200, 200, 200)),
     ("GET", "/health"): ("/health", None, (200, 200, 200, 200, 200)),
+    ("GET", "/metrics"): ("/metrics", None, (401, 200, 200, 200, 200)),
+}
+
+# The calls of MoreGPU 1.x.
+EXPECTED_OLD: dict[tuple[str, str], tuple[str, Any, tuple[int, int, int, int, int]]] = {
+    ("GET", "/whoami"): ("/whoami", None, (200, 200, 200, 200, 200)),
+    ("GET", "/cert.pem"): ("/cert.pem", None, (200, 200, 200, 200, 200)),
+    ("GET", "/help"): ("/help", None, (200, 200, 200, 200, 200)),
+    ("GET", "/device"): ("/device", None, (401, 200, 200, 200, 200)),
+    ("GET", "/gpu"): ("/gpu", None, (401, 200, 200, 200, 200)),
+    ("GET", "/workers"): ("/workers", None, (401, 200, 200, 200, 200)),
+    ("POST", "/workers/{id}/control"): ("/workers/w-none/control", {"action": "pause"}, (401, 403, 403, 403, 404)),
+    ("POST", "/submit"): ("/submit?async=1", {"kernel": "relu", "size": 4}, (401, 403, 202, 202, 202)),
+    ("GET", "/jobs"): ("/jobs", None, (401, 200, 200, 200, 200)),
+    ("GET", "/jobs/{id}"): (f"/jobs/{JOB}", None, (401, 200, 200, 404, 200)),
+    ("GET", "/logs"): ("/logs", None, (401, 200, 200, 200, 200)),
+    ("POST", "/weights"): (
+        "/weights",
+        {"id": "w", "data": "AACAPw==", "rows": 1, "cols": 1},
+        (401, 403, 200, 200, 200),
+    ),
+    ("GET", "/weights"): ("/weights", None, (401, 403, 200, 200, 200)),
+    ("GET", "/model/{rest:path}"): ("/model/x", None, (401, 403, 501, 501, 501)),
+    ("POST", "/model/{rest:path}"): ("/model/load", {}, (401, 403, 501, 501, 501)),
+    ("GET", "/train/{rest:path}"): ("/train/x", None, (401, 403, 501, 501, 501)),
+    ("POST", "/train/{rest:path}"): ("/train/step", {}, (401, 403, 501, 501, 501)),
 }
 
 
@@ -60,8 +101,11 @@ def tokens(pool: Pool) -> dict[str, str | None]:
 
 
 def test_the_expectations_name_every_door() -> None:
-    assert set(EXPECTED) == {(door.verb, door.path) for door in DOORS}
-    assert {(door.path, door.access) for door in SOCKETS} == {("/v1/worker", "public"), ("/v1/events", "viewer")}
+    assert set(EXPECTED) == {(door.verb, door.path) for door in NATIVE}
+    assert set(EXPECTED_OLD) == {(door.verb, door.path) for door in COMPAT}
+    assert {(door.path, door.access) for door in SOCKETS} == {
+        ("/v1/worker", "public"), ("/v1/link", "submitter"), ("/v1/events", "viewer"),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("who", WHO)
@@ -80,14 +124,43 @@ def test_every_door_lets_in_whom_it_should(
         if status >= 400 and door[0] != "HEAD":
             assert answer.code in {
                 401: ("unauthorized", "too-many-requests"), 403: ("forbidden",), 404: ("not-found",),
-                422: ("digest-mismatch",),
+                409: ("conflict",), 422: ("digest-mismatch",),
             }[status]  # fmt: skip
     assert status == statuses[WHO.index(who)]
 
 
+@pytest.mark.parametrize("who", WHO)
+@pytest.mark.parametrize("door", list(EXPECTED_OLD), ids=" ".join)
+def test_every_old_door_lets_in_whom_it_should(
+    pool: Pool, tokens: dict[str, str | None], door: tuple[str, str], who: str
+) -> None:
+    path, body, statuses = EXPECTED_OLD[door]
+    answer = pool.ask(door[0], _filled(pool, tokens, path), tokens[who], body)
+    if answer.status >= 400:
+        assert list(answer.json()) == ["error"]
+        assert answer.headers["content-type"] == "application/json"
+    if who == "nobody" and answer.status == 401:
+        assert answer.json()["error"].startswith("unauthorized")
+    assert (401 if answer.status == 429 and who == "nobody" else answer.status) == statuses[WHO.index(who)]
+
+
+@pytest.mark.parametrize("role", ["viewer", "submitter", "admin"])
+def test_a_token_of_scope_compat_opens_the_old_doors_alone(pool: Pool, role: str) -> None:
+    made = pool.ask("POST", "/v1/tokens", pool.admin, {"role": role, "scope": "compat"}).json()
+    assert made["scope"] == "compat"
+    token = parse_client_line(made["line"]).token
+    assert pool.ask("GET", "/device", token).status == 200
+    assert pool.ask("GET", "/metrics", token).status == 200
+    assert pool.ask("GET", "/v1/me", token).json()["role"] == role
+    for door in NATIVE:
+        if door.access != "public" and door.path not in ("/v1/me", "/metrics"):
+            path = door.path.replace("{id}", "j-none").replace("{digest}", "0" * 64).replace("{name:path}", "x")
+            assert pool.ask(door.verb, path, token, b"x" * 64 if door.takes else None).status == 403, door.path
+
+
 def test_another_ones_job_and_a_job_that_is_not_there_look_the_same(pool: Pool, tokens: dict[str, str | None]) -> None:
     other = tokens["other"]
-    for tail in ("", "/result", "/statements"):
+    for tail in ("", "/result", "/statements", "/logs"):
         theirs = pool.ask("GET", f"/v1/jobs/{pool.submit(str(tokens['owner']))}{tail}", other).json()
         nothing = pool.ask("GET", f"/v1/jobs/j-00000000000000000000000000{tail}", other).json()
         assert theirs["type"] == nothing["type"]
@@ -130,6 +203,12 @@ def _filled(pool: Pool, tokens: dict[str, str | None], path: str) -> str:
         return path.replace(BLOB, pool.ask("POST", "/v1/blobs", owner, b"y" * 80).json()["digest"])
     if INVITE in path:
         return path.replace(INVITE, pool.ask("POST", "/v1/invites", pool.admin, {}).json()["id"])
+    if TENSOR in path:
+        pool.ask("POST", "/v1/tensors", owner, NAMED | {"name": "the"})
+        return path.replace(TENSOR, "the")
+    if GROUP in path:
+        pool.ask("POST", "/v1/groups", pool.admin, {"name": "gone"})
+        return path.replace(GROUP, "gone")
     if TOKEN in path:
         return path.replace(TOKEN, pool.ask("POST", "/v1/tokens", pool.admin, {}).json()["id"])
     return path

@@ -1,0 +1,106 @@
+"""What a client of MoreGPU 1.x sends: JSON whatever the content type, sizes as any number, arrays as base64."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+import msgspec
+
+from moregpu.coordinator.api.ask import Ask
+from moregpu.errors import InvalidRequest, TooLarge
+
+T = TypeVar("T")
+
+MAX_BODY_BYTES = 512 << 20
+"""Two inputs of 48 million float32 each, as base64."""
+_PIECE_BYTES = 1 << 20
+"""A body of more is decoded on a thread."""
+
+Number = int | float | None
+
+
+class SubmitBody(msgspec.Struct, frozen=True, kw_only=True):
+    """POST /submit. What 1.x did not know is left alone, as it was there."""
+
+    kernel: str = "matmul"
+    size: Number = None
+    a: bytes | None = None
+    b: bytes | None = None
+    bRef: str | None = None  # noqa: N815 — their name
+    scalar: Number = None
+    M: Number = None
+    N: Number = None
+    K: Number = None
+
+
+class WeightBody(msgspec.Struct, frozen=True, kw_only=True):
+    """POST /weights."""
+
+    id: str
+    data: bytes
+    rows: Number
+    cols: Number
+    dtype: str = "f32"
+    worker: str | None = None
+
+
+class ControlBody(msgspec.Struct, frozen=True, kw_only=True):
+    """POST /workers/{id}/control."""
+
+    action: str | None = None
+    ceil: Number = None
+    schedule: str | None = None
+    nick: str | None = None
+
+
+async def read_body(ask: Ask, type: type[T]) -> T:
+    """The body, however it is labelled. Raises `InvalidRequest`, `TooLarge`."""
+    if (ask.content_length or 0) > MAX_BODY_BYTES:
+        raise TooLarge(f"the body is larger than {MAX_BODY_BYTES:,} bytes", "cut the arrays in parts, or use /v1/blobs")
+    data = bytearray()
+    async for part in ask.body_parts():
+        data += part
+        if len(data) > MAX_BODY_BYTES:
+            raise TooLarge(f"the body is larger than {MAX_BODY_BYTES:,} bytes", "cut the arrays in parts")
+    if len(data) > _PIECE_BYTES:
+        return await ask.services.offload(lambda: _decoded(data, type))
+    return _decoded(data, type)
+
+
+def _decoded(data: bytearray, type: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=type)
+    except msgspec.ValidationError as error:
+        if "base64" in str(error):
+            raise InvalidRequest(f"bad base64: {error}", "send little-endian float32 as standard base64") from error
+        raise InvalidRequest(f"the body is not what was expected: {error}", "GET /help shows the calls") from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(
+            f"the body is no JSON: {error}", "send a JSON object, whatever the content type"
+        ) from error
+
+
+def whole(value: Number, name: str, default: int | None = None) -> int:
+    """A size: a whole number from 0 on. Raises `InvalidRequest`, also for NaN."""
+    if value is None:
+        if default is None:
+            raise InvalidRequest(f"{name} is missing")
+        return default
+    if not (math.isfinite(value) and value >= 0 and value == int(value)):
+        raise InvalidRequest(f"{name}={value} is no whole number from 0 on")
+    return int(value)
+
+
+def number(value: Number, name: str, default: float) -> float:
+    """Any finite number. Raises `InvalidRequest`."""
+    if value is None:
+        return default
+    if not math.isfinite(value):
+        raise InvalidRequest(f"{name}={value} is no finite number")
+    return float(value)
+
+
+def said(value: Any) -> str:
+    """A stranger's text in a message of ours."""
+    return repr(value)[:80]

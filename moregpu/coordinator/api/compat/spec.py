@@ -1,0 +1,104 @@
+"""From a 1.x submission to a JobSpec: their kernels, their default shapes."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from moregpu.coordinator.api.compat.body import SubmitBody, number, said, whole
+from moregpu.errors import InvalidRequest
+from moregpu.jobs import Tensor
+from moregpu.workloads import JobSpec
+from moregpu.workloads.kernel.spec import KernelSpec, Operation
+
+KERNELS = ("matmul", "vector_add", "vector_mul", "saxpy", "relu", "gelu", "scale", "softmax", "layernorm")
+BENCHMARK_SIZE = {"matmul": 512}
+ELEMENTS = 1_000_000
+ROW = 128
+_TWO_INPUTS = frozenset({"matmul", "vector_add", "vector_mul", "saxpy"})
+_ROWS = frozenset({"softmax", "layernorm"})
+ITEM_BYTES = 4
+
+
+class Weight(NamedTuple):
+    """A resident weight."""
+
+    tensor: Tensor
+    rows: int
+    columns: int
+
+
+def spec_of(body: SubmitBody, weight: Weight | None) -> JobSpec:
+    """The job that a submission asks for. Raises `InvalidRequest`."""
+    if body.kernel not in KERNELS:
+        raise InvalidRequest(f"unknown kernel {said(body.kernel)}", f"kernels: {', '.join(KERNELS)}")
+    operation: Operation = body.kernel
+    scalar = number(body.scalar, "scalar", 1.0)
+    if body.a is None:
+        if body.b is not None or body.bRef is not None:
+            raise InvalidRequest("b is there without a", "send both, or a size alone for a benchmark")
+        size = whole(body.size, "size", BENCHMARK_SIZE.get(operation, ELEMENTS))
+        return KernelSpec(operation=operation, size=size, scalar=scalar)
+    if len(body.a) % ITEM_BYTES or len(body.b or b"") % ITEM_BYTES:
+        raise InvalidRequest("a and b must hold whole float32 values: a multiple of four bytes each")
+    inputs = _product(body, weight) if operation == "matmul" else _others(body, operation)
+    return KernelSpec(operation=operation, inputs=inputs, scalar=scalar)
+
+
+def _product(body: SubmitBody, weight: Weight | None) -> dict[str, Tensor]:
+    a = body.a or b""
+    length = len(a) // ITEM_BYTES
+    rows = whole(body.M, "M", round(math.sqrt(length)))
+    if weight is not None:
+        inner, columns = weight.rows, weight.columns
+        _agree("K", body.K, inner)
+        _agree("N", body.N, columns)
+    else:
+        inner = whole(body.K, "K", rows)
+        columns = whole(body.N, "N", inner)
+    if rows * inner != length:
+        raise InvalidRequest(f"a holds {length} values; M × K = {rows} × {inner} takes {rows * inner}")
+    if weight is not None:
+        return {"a": _tensor(a, (rows, inner)), "b": weight.tensor}
+    b = body.b if body.b is not None else bytes(inner * columns * ITEM_BYTES)
+    if len(b) != inner * columns * ITEM_BYTES:
+        raise InvalidRequest(
+            f"b holds {len(b) // ITEM_BYTES} values; K × N = {inner} × {columns} takes {inner * columns}"
+        )
+    return {"a": _tensor(a, (rows, inner)), "b": _tensor(b, (inner, columns))}
+
+
+def _others(body: SubmitBody, operation: str) -> dict[str, Tensor]:
+    a = body.a or b""
+    length = len(a) // ITEM_BYTES
+    if body.bRef is not None:
+        raise InvalidRequest("bRef is for matmul alone")
+    if operation in _ROWS:
+        width = whole(body.N, "N", ROW)
+        if width == 0 or length % width:
+            raise InvalidRequest(
+                f"a holds {length} values: the last row of {width} is not whole", "say N: the row width"
+            )
+        _agree_rows(body.M, length // width)
+        return {"a": _tensor(a, (length // width, width))}
+    inputs = {"a": _tensor(a, (length,))}
+    if operation in _TWO_INPUTS:
+        b = body.b if body.b is not None else bytes(len(a))
+        if len(b) != len(a):
+            raise InvalidRequest(f"a holds {length} values, b {len(b) // ITEM_BYTES}")
+        inputs["b"] = _tensor(b, (length,))
+    return inputs
+
+
+def _agree_rows(given: int | float | None, rows: int) -> None:
+    if given is not None and whole(given, "M") != rows:
+        raise InvalidRequest(f"M={given}, but a holds {rows} rows")
+
+
+def _agree(name: str, given: int | float | None, known: int) -> None:
+    if given is not None and whole(given, name) != known:
+        raise InvalidRequest(f"{name}={given} does not fit the resident weight, whose {name} is {known}")
+
+
+def _tensor(data: bytes, shape: tuple[int, ...]) -> Tensor:
+    return Tensor(dtype="float32", shape=shape, data=data)

@@ -1,0 +1,80 @@
+"""Submitting and looking at jobs, as MoreGPU 1.x does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from moregpu.coordinator.api.ask import Answer, Ask, Stream
+from moregpu.coordinator.api.compat.body import SubmitBody, read_body
+from moregpu.coordinator.api.compat.record import output_of, record_of, whole_record
+from moregpu.coordinator.api.compat.sealing import kept
+from moregpu.coordinator.api.compat.spec import spec_of
+from moregpu.coordinator.api.compat.weights import weight_of
+from moregpu.coordinator.api.fleetnow import backend_of
+from moregpu.coordinator.store.protocol import JobRow
+from moregpu.jobs import JOB_ENDED, JobState
+from moregpu.workloads import JobSpec
+
+WAIT_S = 30.0
+LISTED = 50
+
+
+async def submit(ask: Ask) -> Answer | Stream:
+    """Submit, and wait up to 30 s for the result: 200 with the record; 202 where it is not done by then."""
+    spec = await _spec(ask)
+    services = ask.services
+    at_once = ask.flag("async")
+    nobody = not any(worker.connected_at is not None for worker in await services.desk.workers())
+    wait_s = 0.0 if at_once or nobody else WAIT_S
+    row = await services.desk.submit(ask.who, spec, "", wait_s)
+    if row.state in JOB_ENDED and not at_once:
+        return await _whole(ask, row)
+    note = None
+    if nobody:
+        note = "no workers connected: the job runs as soon as one joins"
+    elif not at_once:
+        note = f"still running after {WAIT_S:g} s: poll for the result"
+    return ask.answer(_pending(row, note), 202)
+
+
+async def jobs(ask: Ask) -> Answer:
+    """The newest 50, without outputs; a submitter's own."""
+    services = ask.services
+    submitter = ask.who.id if ask.who.role == "submitter" else None
+    rows = await services.desk.store.jobs(submitter=submitter, limit=LISTED)
+    backends = await _backends(ask)
+    return ask.answer([await record_of(services, row, backends, listed=True) for row in rows])
+
+
+async def job(ask: Ask) -> Answer | Stream:
+    """One job; its output to its owner alone."""
+    return await _whole(ask, ask.job)
+
+
+async def _spec(ask: Ask) -> JobSpec:
+    """Read the body and let go of it: what is kept is sealed."""
+    body = await read_body(ask, SubmitBody)
+    spec = spec_of(body, weight_of(ask, body.bRef))
+    del body
+    names = list(spec.inputs)
+    sealed = await asyncio.gather(*(kept(ask, spec.inputs[name]) for name in names))
+    return msgspec.structs.replace(spec, inputs=dict(zip(names, sealed, strict=True)))
+
+
+async def _whole(ask: Ask, row: JobRow) -> Answer | Stream:
+    services = ask.services
+    mine = ask.who.role == "admin" or row.submitter == ask.who.id
+    record = await record_of(services, row, await _backends(ask))
+    return whole_record(services, record, output_of(services, row) if mine else None)
+
+
+def _pending(row: JobRow, note: str | None) -> dict[str, str]:
+    status = "running" if row.state is JobState.RUNNING else "done" if row.state is JobState.DONE else "queued"
+    pending = {"id": row.id, "status": status, "kernel": row.spec.operation, "poll": f"/jobs/{row.id}"}
+    return pending if note is None else pending | {"note": note}
+
+
+async def _backends(ask: Ask) -> dict[str, str]:
+    return {worker.id: backend_of(worker) for worker in await ask.services.desk.workers()}

@@ -1,0 +1,62 @@
+"""How far a job is, and its parts as they come: what a link tells beside the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from moregpu.coordinator.api.services import Services
+from moregpu.coordinator.store.protocol import JobRow, TaskRow
+from moregpu.jobs import JOB_ENDED, TaskState
+from moregpu.wire.api import Event
+from moregpu.wire.link import Part, Progress
+from moregpu.workloads import workload
+
+EVERY_S = 0.2
+"""Progress and parts are told at most so often."""
+
+
+class Follower:
+    """Follows jobs of one connection."""
+
+    def __init__(self, services: Services):
+        self._store = services.desk.store
+
+    async def follow(self, id: int, job: str, *, progress: bool, parts: bool) -> AsyncIterator[Progress | Part]:
+        """News of a job until it has ended: what changed since the last look, five times a second at most."""
+        moved = asyncio.Event()
+
+        def committed(events: list[Event]) -> None:
+            if any(event.id == job for event in events):
+                moved.set()
+
+        unsubscribe = self._store.subscribe(committed)
+        told: set[str] = set()
+        shown: tuple[int, str] | None = None
+        try:
+            while True:
+                moved.clear()
+                row = await self._store.job(job)
+                if row is None:
+                    return
+                if progress and (row.grains_done, row.state.value) != shown:
+                    shown = (row.grains_done, row.state.value)
+                    yield Progress(id=id, state=row.state, grains=row.plan.grains, grains_done=row.grains_done)
+                if parts:
+                    for task in await self._store.tasks(job):
+                        if task.state is TaskState.DONE and task.id not in told:
+                            told.add(task.id)
+                            if task.outputs:
+                                yield part_of(id, row, task)
+                if row.state in JOB_ENDED:
+                    return
+                await moved.wait()
+                await asyncio.sleep(EVERY_S)
+        finally:
+            unsubscribe()
+
+
+def part_of(id: int, job: JobRow, task: TaskRow) -> Part:
+    """A task's outputs with their place among the job's."""
+    places = workload(job.kind).place(job.plan, task.spec)
+    return Part(id=id, task=task.id, grains=task.spec.grains, outputs=task.outputs, places=places)

@@ -1,0 +1,218 @@
+"""The door of the SDK's one connection: `moregpu.wire.link` says what travels on it.
+
+Each request that lasts is a task of the link's group; one more task writes. A reader that stands still is let go, so
+that what waits to be written stays bounded by what it asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from moregpu.coordinator.api.ask import SEND_S
+from moregpu.coordinator.api.follow import Follower
+from moregpu.coordinator.api.problems import problem
+from moregpu.coordinator.api.socket import SocketAsk
+from moregpu.coordinator.store.protocol import JobRow
+from moregpu.errors import InvalidRequest, MoreGPUError, NotFound, TooManyRequests, VersionMismatch
+from moregpu.jobs import JOB_ENDED
+from moregpu.wire.link import (
+    EARLY_S,
+    LINK_SUBPROTOCOL,
+    MAX_OPEN,
+    Accepted,
+    Cancel,
+    Ended,
+    Follow,
+    FromLink,
+    Happened,
+    Refused,
+    Show,
+    Shown,
+    Stop,
+    Submit,
+    Subscribe,
+    ToLink,
+)
+from moregpu.workloads import JobSpec
+
+T = TypeVar("T")
+
+# By whether the frame is msgpack.
+_ASKED = {True: msgspec.msgpack.Decoder(ToLink).decode, False: msgspec.json.Decoder(ToLink).decode}
+_SPEC = {True: msgspec.msgpack.Decoder(JobSpec).decode, False: msgspec.json.Decoder(JobSpec).decode}
+
+QUIET_S = 15.0
+"""How often a link looks whether its token still holds."""
+LONG_S = 86_400.0
+MAX_UNWRITTEN = 10_000
+"""Answers that wait to be written; a client that asks for more than it reads is let go."""
+
+
+async def socket(ask: SocketAsk) -> None:
+    """Open a link. Raises `VersionMismatch` where the client does not speak its subprotocol."""
+    offered = [str(name) for name in ask.scope.get("subprotocols", [])]
+    if LINK_SUBPROTOCOL not in offered:
+        said = ", ".join(name[:20] for name in offered[:4]) or "nothing"
+        raise VersionMismatch(
+            f"this link speaks {LINK_SUBPROTOCOL}, the other end offers {said}", "update the older one"
+        )
+    await ask.accept(LINK_SUBPROTOCOL)
+    await Link(ask).run()
+
+
+class _Closed(Exception):
+    """The link ends; not an error."""
+
+
+class Link:
+    """One connection."""
+
+    def __init__(self, ask: SocketAsk):
+        self._ask = ask
+        self._desk = ask.services.desk
+        self._follower = Follower(ask.services)
+        self._open: dict[int, asyncio.Task[None]] = {}
+        self._out: asyncio.Queue[tuple[FromLink, bool]] = asyncio.Queue()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def run(self) -> None:
+        """Serve until the other end closes or its token no longer holds."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._write())
+                group.create_task(self._watch_token())
+                await self._read(group)
+                raise _Closed
+        except* (_Closed, ConnectionError, TimeoutError):
+            await self._ask.close()
+
+    async def _read(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            message = await self._ask.receive()
+            if message["type"] != "websocket.receive":
+                return
+            data = message.get("bytes")
+            packed = data is not None
+            frame = data if data is not None else (message.get("text") or "").encode()
+            try:
+                asked = _decoded(frame, _ASKED[packed])
+            except InvalidRequest as error:
+                self._tell(Refused(problem=problem(error)), packed)
+                continue
+            if isinstance(asked, Stop):
+                self._stop(asked.id)
+            else:
+                self._begin(group, asked, packed)
+            if self._out.qsize() > MAX_UNWRITTEN:
+                await self._ask.close(1008, "more was asked than is read")
+                return
+
+    def _begin(self, group: asyncio.TaskGroup, asked: ToLink, packed: bool) -> None:
+        if asked.id in self._open or len(self._open) >= MAX_OPEN:
+            error = (
+                InvalidRequest(f"the id {asked.id} is open", "use another until it is closed")
+                if asked.id in self._open
+                else TooManyRequests(f"{MAX_OPEN:,} requests are open on this link", "wait for some to end")
+            )
+            self._tell(Refused(id=asked.id, problem=problem(error)), packed)
+            return
+        task = group.create_task(self._answer(asked, packed))
+        self._open[asked.id] = task
+        task.add_done_callback(lambda task: self._forget(asked.id, task))
+
+    def _forget(self, id: int, task: asyncio.Task[None]) -> None:
+        if self._open.get(id) is task:
+            del self._open[id]
+
+    def _stop(self, id: int) -> None:
+        task = self._open.pop(id, None)
+        if task is not None:
+            task.cancel()
+
+    async def _answer(self, asked: ToLink, packed: bool) -> None:
+        """Serve one request to its end; what goes wrong is its answer."""
+        try:
+            await self._serve(asked, packed)
+        except MoreGPUError as error:
+            self._tell(Refused(id=asked.id, problem=problem(error)), packed)
+
+    async def _serve(self, asked: ToLink, packed: bool) -> None:
+        match asked:
+            case Submit():
+                await self._submit(asked, packed)
+            case Follow():
+                row = await self._own(asked.job)
+                await self._follow(asked.id, row, asked, packed, tell=row.state not in JOB_ENDED)
+            case Show():
+                row = await self._desk.job(self._ask.who, asked.job)
+                view = await self._desk.view(self._ask.who, row, detail=asked.detail)
+                self._tell(Shown(id=asked.id, job=view), packed)
+            case Cancel():
+                row = await self._desk.cancel(self._ask.who, asked.job)
+                self._tell(Shown(id=asked.id, job=await self._desk.view(self._ask.who, row)), packed)
+            case Subscribe():
+                async for event in self._desk.events.subscribe(self._ask.who, asked.after):
+                    self._tell(Happened(id=asked.id, event=event), packed)
+                    await self._room.wait()  # the stream waits in the store, not here
+            case Stop():
+                raise AssertionError("a Stop is carried out where it is read")
+
+    async def _submit(self, asked: Submit, packed: bool) -> None:
+        spec = _decoded(asked.spec, _SPEC[packed], what="the spec")
+        eager = asked.early or asked.progress or asked.parts
+        row = await self._desk.submit(self._ask.who, spec, asked.idempotency_key, 0.0 if eager else EARLY_S)
+        await self._follow(asked.id, row, asked, packed, tell=row.state not in JOB_ENDED)
+
+    async def _follow(self, id: int, row: JobRow, asked: Submit | Follow, packed: bool, *, tell: bool) -> None:
+        if tell:
+            self._tell(Accepted(id=id, job=await self._desk.view(self._ask.who, row)), packed)
+        if asked.progress or asked.parts:
+            async for news in self._follower.follow(id, row.id, progress=asked.progress, parts=asked.parts):
+                self._tell(news, packed)
+        while row.state not in JOB_ENDED:
+            row = await self._desk.wait(row.id, LONG_S)
+        self._tell(Ended(id=id, job=await self._desk.view(self._ask.who, row)), packed)
+
+    async def _own(self, id: str) -> JobRow:
+        """A job of theirs: following shows its outputs."""
+        row = await self._desk.job(self._ask.who, id)
+        if self._ask.who.role != "admin" and row.submitter != self._ask.who.id:
+            raise NotFound(f"there is no job {id[:40]!r}", "`moregpu jobs` lists yours")
+        return row
+
+    def _tell(self, message: FromLink, packed: bool) -> None:
+        self._out.put_nowait((message, packed))
+        if self._out.qsize() > MAX_UNWRITTEN // 2:
+            self._room.clear()
+
+    async def _write(self) -> None:
+        while True:
+            message, packed = await self._out.get()
+            if self._out.qsize() < MAX_UNWRITTEN // 4:
+                self._room.set()
+            async with asyncio.timeout(SEND_S):
+                if packed:
+                    await self._ask.send_bytes(msgspec.msgpack.encode(message))
+                else:
+                    await self._ask.send_text(msgspec.json.encode(message).decode())
+
+    async def _watch_token(self) -> None:
+        while True:
+            await asyncio.sleep(QUIET_S)
+            if not await self._ask.services.authority.holds(self._ask.who):
+                await self._ask.close(1008, "the token no longer holds")
+                raise _Closed
+
+
+def _decoded(frame: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T], what: str = "the frame") -> T:
+    try:
+        return decode(frame)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"{what} is not what was expected: {error}", "see moregpu.wire.link") from error
+    except (RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{what} is nested too deeply, or is no text") from error
