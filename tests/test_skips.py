@@ -49,12 +49,14 @@ def run_with(folder: Path, required: str) -> str:
     ).stdout
 
 
+@pytest.mark.slow
 def test_a_skip_is_printed_with_its_reason_and_how_to_mend_it(tmp_path: Path) -> None:
     output = run_with(tmp_path, "0")
     assert "3 skipped" in output
     assert "mend: apt-get install gnome-keyring" in output
 
 
+@pytest.mark.slow
 def test_a_skip_for_a_missing_part_fails_where_all_is_required(tmp_path: Path) -> None:
     output = run_with(tmp_path, "1")
     assert "1 failed, 1 skipped, 1 error" in output

@@ -74,6 +74,7 @@ def test_submit_wants_files_or_a_size(home: Path) -> None:
         assert "Traceback" not in shown.stderr
 
 
+@pytest.mark.slow
 def test_files_that_are_no_arrays_are_refused_before_anything_is_sent(home: Path, tmp_path: Path) -> None:
     """A pickle inside an .npy is code: it is refused, not run."""
     np.save(tmp_path / "pickle.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)

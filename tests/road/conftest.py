@@ -11,6 +11,16 @@ from moregpu.cli.loopback import LoopbackPool
 from moregpu.client.pool import Pool
 
 
+QUICK = ("test_every_kernel_at_small_sizes", "test_both_workers_take_part_and_sign", "test_the_demo_prints_one_object")
+"""What `make quick` drives of the road; the rest takes processes' time and is marked slow."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent and not item.name.startswith(QUICK):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackPool]:
     """A coordinator with two workers, anna and ben. Whoever breaks one starts a pool of its own (`lone`)."""
