@@ -10,7 +10,6 @@ import pytest
 from moregpu.cli.loopback import LoopbackPool
 from moregpu.client.pool import Pool
 
-
 QUICK = ("test_every_kernel_at_small_sizes", "test_both_workers_take_part_and_sign", "test_the_demo_prints_one_object")
 """What `make quick` drives of the road; the rest takes processes' time and is marked slow."""
 
