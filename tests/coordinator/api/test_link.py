@@ -1,0 +1,235 @@
+"""The SDK's one connection: what `moregpu.wire.link` promises, over a real WebSocket through TLS."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Subprotocol
+
+from moregpu.wire.invite import parse_client_line
+from moregpu.wire.link import (
+    LINK_SUBPROTOCOL,
+    MAX_FROM_LINK_BYTES,
+    MAX_TO_LINK_BYTES,
+    Accepted,
+    Cancel,
+    Ended,
+    Follow,
+    FromLink,
+    Happened,
+    Part,
+    Progress,
+    Refused,
+    Show,
+    Shown,
+    Stop,
+    Submit,
+    Subscribe,
+    ToLink,
+)
+
+from .conftest import Pool
+
+SPEC = {"kind": "kernel", "operation": "relu", "size": 4}
+ONES = b"\0\0\x80\x3f"
+
+
+class Line:
+    """A client's end."""
+
+    def __init__(self, socket: ClientConnection, packed: bool):
+        self.socket = socket
+        self.packed = packed
+
+    def send(self, message: ToLink) -> None:
+        data = msgspec.msgpack.encode(message) if self.packed else msgspec.json.encode(message)
+        self.socket.send(data, text=not self.packed)
+
+    def submit(self, id: int, spec: dict[str, Any] = SPEC, **more: Any) -> None:
+        encode = msgspec.msgpack.encode if self.packed else msgspec.json.encode
+        self.send(Submit(id=id, spec=msgspec.Raw(encode(spec)), **more))
+
+    def receive(self, timeout: float = 20) -> Any:
+        data = self.socket.recv(timeout)
+        assert isinstance(data, bytes) == self.packed
+        if isinstance(data, bytes):
+            return msgspec.msgpack.decode(data, type=FromLink)
+        return msgspec.json.decode(data, type=FromLink)
+
+    def until(self, kind: type[Any], id: int) -> Any:
+        """Read on to one message."""
+        while True:
+            message = self.receive()
+            if isinstance(message, kind) and message.id == id:
+                return message
+
+
+@contextlib.contextmanager
+def link(pool: Pool, token: str, packed: bool = True) -> Iterator[Line]:
+    with connect(
+        f"wss://{pool.address}/v1/link",
+        ssl=pool.context(),
+        subprotocols=[Subprotocol(LINK_SUBPROTOCOL)],
+        additional_headers={"Authorization": f"Bearer {token}"},
+        max_size=MAX_FROM_LINK_BYTES,
+        compression=None,
+    ) as socket:
+        yield Line(socket, packed)
+
+
+@pytest.fixture(scope="module")
+def token(pool: Pool) -> str:
+    return pool.token("submitter")
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["msgpack", "json"])
+def test_a_job_is_submitted_and_its_end_is_pushed(pool: Pool, token: str, packed: bool) -> None:
+    with link(pool, token, packed) as line:
+        line.submit(7, idempotency_key=f"one-{packed}")
+        accepted = line.receive()
+        assert isinstance(accepted, Accepted) and accepted.id == 7
+        assert accepted.job.state == "queued" and accepted.job.waiting_reason
+        pool.finish(accepted.job.id, {"out": ("float32", (1,), ONES)})
+        ended = line.receive()
+        assert isinstance(ended, Ended) and (ended.id, ended.job.state) == (7, "done")
+        assert ended.job.result is not None and ended.job.result.outputs["out"].data == ONES
+        line.submit(7, idempotency_key=f"one-{packed}")  # the id is free again, and the key finds the same job
+        again = line.receive()
+        assert isinstance(again, Ended) and again.job.id == ended.job.id
+
+
+def test_early_tells_at_once_and_ids_do_not_wait_for_each_other(pool: Pool, token: str) -> None:
+    with link(pool, token) as line:
+        for id in (1, 2, 3):
+            line.submit(id, early=True)
+        jobs = {message.id: message.job.id for message in (line.receive() for _ in range(3))}
+        assert sorted(jobs) == [1, 2, 3]
+        pool.finish(jobs[3], {"out": ("float32", (1,), ONES)})
+        assert line.receive().job.id == jobs[3]
+        line.send(Cancel(id=9, job=jobs[1]))
+        answers = {(type(message), message.id) for message in (line.receive(), line.receive())}
+        assert answers == {(Shown, 9), (Ended, 1)}
+
+
+def test_progress_and_parts_come_before_the_end(pool: Pool, token: str) -> None:
+    with link(pool, token) as line:
+        line.submit(1, progress=True, parts=True)
+        job = line.until(Accepted, 1).job.id
+        first = line.receive()
+        assert isinstance(first, Progress) and (first.state, first.grains_done) == ("queued", 0)
+        pool.finish(job, {"out": ("float32", (4,), ONES * 4)})
+        seen = []
+        while not seen or not isinstance(seen[-1], Ended):
+            seen.append(line.receive())
+        progress = [message for message in seen if isinstance(message, Progress)]
+        (part,) = [message for message in seen if isinstance(message, Part)]
+        assert (progress[-1].state, progress[-1].grains_done) == ("done", progress[-1].grains)
+        assert part.places == {"out": ((0, 4),)}
+        assert part.outputs["out"].data == ONES * 4
+
+
+def test_following_finds_a_job_again_also_one_that_has_ended(pool: Pool, token: str) -> None:
+    job = pool.submit(token)
+    with link(pool, token) as line:
+        line.send(Follow(id=1, job=job))
+        assert isinstance(line.receive(), Accepted)
+        pool.finish(job, {"out": ("float32", (1,), ONES)})
+        assert isinstance(line.receive(), Ended)
+        line.send(Follow(id=1, job=job[:20]))
+        ended = line.receive()
+        assert isinstance(ended, Ended) and ended.job.id == job
+        line.send(Show(id=2, job=job, detail=True))
+        shown = line.receive()
+        assert isinstance(shown, Shown) and len(shown.job.tasks or []) == 1
+
+
+def test_what_is_refused_says_why_and_closes_its_id_alone(pool: Pool, token: str) -> None:
+    theirs = pool.submit(pool.token("submitter"))
+    with link(pool, token) as line:
+        line.submit(1, {"kind": "kernel", "operation": "relu"})
+        line.submit(2, {"kind": "kernel", "operation": "relu", "size": 4, "unknown": 1})
+        line.send(Follow(id=3, job=theirs))
+        line.send(Show(id=4, job=theirs))
+        line.send(Cancel(id=5, job="j-nothing"))
+        refused = {message.id: message for message in (line.receive() for _ in range(5))}
+        assert all(isinstance(message, Refused) for message in refused.values())
+        codes = {id: message.problem.type.removeprefix("about:moregpu/") for id, message in refused.items()}
+        assert codes == {1: "invalid-job", 2: "invalid-request", 3: "not-found", 4: "not-found", 5: "not-found"}
+        line.submit(1, early=True)
+        assert isinstance(line.receive(), Accepted)
+        line.submit(1, early=True)  # still open
+        doubled = line.receive()
+        assert isinstance(doubled, Refused) and doubled.id == 1
+        line.send(Stop(id=1))
+        line.submit(1, early=True)
+        assert isinstance(line.receive(), Accepted)
+
+
+@pytest.mark.parametrize(
+    "frame", [b"", b"\xc1", b"\x80", b"[" * 5000, "", "{", '{"type":"submit"}', '{"type":"?","id":1}']
+)
+def test_a_frame_that_is_no_message_is_told_and_the_link_lives(pool: Pool, token: str, frame: bytes | str) -> None:
+    with link(pool, token) as line:
+        line.socket.send(frame)
+        data = line.socket.recv(20)
+        answer = msgspec.msgpack.decode(data) if isinstance(data, bytes) else json.loads(data)
+        assert answer["type"] == "refused" and "id" not in answer
+        line.submit(1, early=True)
+        assert isinstance(line.receive(), Accepted)
+
+
+def test_a_frame_that_is_too_large_ends_the_link(pool: Pool, token: str) -> None:
+    with link(pool, token) as line:
+        line.socket.send(b"x" * (MAX_TO_LINK_BYTES + 1))
+        with pytest.raises(ConnectionClosed):
+            line.receive()
+
+
+def test_events_are_pushed_and_filtered(pool: Pool, token: str) -> None:
+    with link(pool, token) as line:
+        line.send(Subscribe(id=1))
+        snapshot = line.receive()
+        assert isinstance(snapshot, Happened) and snapshot.event.type == "snapshot"
+        pool.submit(pool.token("submitter"))
+        mine = pool.submit(token)
+        while True:
+            event = line.until(Happened, 1).event
+            if event.type.startswith("job."):
+                assert event.id == mine
+                break
+
+
+def test_who_may_not_is_answered_before_the_socket_opens(pool: Pool, token: str) -> None:
+    for token_shown, subprotocol, status in (
+        ("", LINK_SUBPROTOCOL, 401),
+        (pool.token("viewer"), LINK_SUBPROTOCOL, 403),
+        (token, "moregpu.link.99", 426),
+    ):
+        with pytest.raises(InvalidStatus) as refused:
+            connect(
+                f"wss://{pool.address}/v1/link",
+                ssl=pool.context(),
+                subprotocols=[Subprotocol(subprotocol)],
+                additional_headers={"Authorization": f"Bearer {token_shown}"} if token_shown else {},
+            )
+        assert refused.value.response.status_code == status
+        assert json.loads(refused.value.response.body or b"")["type"].startswith("about:moregpu/")
+
+
+def test_a_revoked_token_ends_its_link(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moregpu.coordinator.api.link.QUIET_S", 0.05)
+    made = pool.ask("POST", "/v1/tokens", pool.admin, {}).json()
+    with link(pool, parse_client_line(made["line"]).token) as line:
+        line.submit(1, early=True)
+        line.receive()
+        pool.ask("DELETE", f"/v1/tokens/{made['id']}", pool.admin)
+        with pytest.raises(ConnectionClosed) as closed:
+            line.receive()
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
