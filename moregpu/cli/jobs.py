@@ -8,7 +8,17 @@ import msgspec
 import typer
 
 from moregpu.cli.reach import ProfileOption, reach
-from moregpu.cli.show import JsonOption, ago, counted, print_facts, print_json, print_table, progress_line, seconds
+from moregpu.cli.show import (
+    JsonOption,
+    ago,
+    counted,
+    left,
+    print_facts,
+    print_json,
+    print_table,
+    progress_line,
+    seconds,
+)
 from moregpu.client.job import JobHandle, Progress
 from moregpu.client.signatures import verify_signed
 from moregpu.errors import JobCancelled, JobFailed, MoreGPUError
@@ -32,7 +42,7 @@ def jobs(
         print_json(found)
         return
     print_table(
-        ["JOB", "STATE", "WHAT", "NAME", "DONE", "CHECKED", "SUBMITTED"],
+        ["JOB", "STATE", "WHAT", "NAME", "DONE", "CHECKED", "RESULT", "SUBMITTED"],
         [
             [
                 view.id,
@@ -41,6 +51,7 @@ def jobs(
                 view.name,
                 f"{view.grains_done}/{view.grains}",
                 "yes" if view.checked else "",
+                kept(view),
                 ago(view.created_at),
             ]
             for view in found
@@ -68,6 +79,19 @@ def job(
         show_job(view, signed)
     if wait:
         raise_unless_done(view)
+
+
+def kept(view: JobView) -> str:
+    """Whether the outputs of a job are still there, and for how long; "" while it runs."""
+    if view.state not in JOB_ENDED:
+        return ""
+    if view.purged:
+        return "gone"
+    if view.state is not JobState.DONE:
+        return ""
+    if view.result is not None and view.result.dropped:
+        return "checked and dropped"
+    return f"kept {left(view.kept_until)}"
 
 
 def cancel(id: JobArgument, as_json: JsonOption = False, profile: ProfileOption = None) -> None:
@@ -132,6 +156,7 @@ def show_job(view: JobView, signed: dict[str, int]) -> None:
             ("submitted", ago(view.created_at)),
             ("grains", f"{view.grains_done} of {view.grains}"),
             ("result", view.result.digest if view.result else ""),
+            ("outputs", "gone; record, evidence and signatures stay" if view.purged else kept(view)),
             ("checked", "yes" if view.checked else "no"),
             ("evidence", evidence),
             *[("signed by", f"{worker}: {counted(count, 'task')}, verified here") for worker, count in signed.items()],

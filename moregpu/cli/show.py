@@ -62,6 +62,11 @@ def ago(wall: float | None) -> str:
     return "–" if not wall else f"{seconds(max(0.0, time.time() - wall))} ago"
 
 
+def left(wall: float | None) -> str:
+    """How long it is until a wall time."""
+    return "–" if wall is None else f"{seconds(max(0.0, wall - time.time()))} more"
+
+
 def counted(count: int, singular: str, plural: str = "") -> str:
     """Write `1 task`, `2 tasks`."""
     return f"{count} {singular if count == 1 else plural or singular + 's'}"

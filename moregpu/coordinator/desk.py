@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from moregpu.blobs.local import BlobFiles
+from moregpu.coordinator.canaries import Canaries
 from moregpu.coordinator.cases import Ruling
 from moregpu.coordinator.chores import Chores
 from moregpu.coordinator.dispatch import Dispatch
@@ -34,6 +35,7 @@ from moregpu.coordinator.opening import StoredTensor
 from moregpu.coordinator.presence import Presence
 from moregpu.coordinator.protocol import BlobRight, Clock, EventFeed, Offload, OpenTensor, Principal, WorkerSocket
 from moregpu.coordinator.proving import Proving
+from moregpu.coordinator.quotas import refuse_upload
 from moregpu.coordinator.results import Results
 from moregpu.coordinator.roster import Roster
 from moregpu.coordinator.scheduler import is_hopeless
@@ -76,9 +78,10 @@ class PoolDesk:
         self._finisher = Finisher(store, blobs, clock, offload, entropy)
         self._judge = Judge(store, blobs, keys.pool_id, clock, offload, entropy, self._is_hopeless)
         self._intake = Intake(
-            store, blobs, self._fleet, clock, offload, entropy, self._dispatch.wake, self._combine_soon
+            store, blobs, self._fleet, clock, offload, entropy, self._dispatch.wake, self._combine_soon, config.quotas
         )
         self._proving = Proving(store, self._fleet, self._judge, clock, entropy, config)
+        self._canaries = Canaries(self._fleet, self._chores, clock, config.canary_s, self._proving.canary)
         self._results = Results(
             store, self._fleet, self._judge, self._proving, self._finisher, self._chores, clock, self._dispatch.wake
         )
@@ -110,6 +113,8 @@ class PoolDesk:
         await self._chores.start()
         self._chores.spawn(self._dispatch.run(), forever=True)
         self._chores.spawn(self._hub.watch(), forever=True)
+        if self._config.measure:
+            self._chores.spawn(self._canaries.run(), forever=True)
         self._chores.spawn(self._finisher.retry(self._combine_soon), forever=True)
         for job in await self.store.ready_jobs():
             self._combine_soon(job)
@@ -159,11 +164,6 @@ class PoolDesk:
         self._results.cancel(out, "the job was cancelled")
         return await self._intake.wait(row.id, 0.0)
 
-    async def retry(self, who: Principal, id_or_prefix: str) -> JobRow:
-        """Submit the same spec again, as a new job."""
-        row = self._own(who, await self._intake.find(who, id_or_prefix))
-        if row.purged:
-            raise NotFound(f"the inputs of {row.id} are no longer kept", "submit it again with its data")
     async def change_job(self, who: Principal, id_or_prefix: str, change: JobChange) -> JobRow:
         """Change a job of theirs: its name, its place in the queue, how long its outputs are kept."""
         row = self._own(who, await self._intake.find(who, id_or_prefix))
@@ -171,6 +171,11 @@ class PoolDesk:
         self._dispatch.wake()
         return changed
 
+    async def retry(self, who: Principal, id_or_prefix: str) -> JobRow:
+        """Submit the same spec again, as a new job."""
+        row = self._own(who, await self._intake.find(who, id_or_prefix))
+        if row.purged:
+            raise NotFound(f"the inputs of {row.id} are no longer kept", "submit it again with its data")
         return await self._intake.submit(who, msgspec.structs.replace(row.spec, after=()), "", 0.0)
 
     def observe_results(self, observe: Callable[[str, str, Ruling], None]) -> None:
@@ -186,6 +191,10 @@ class PoolDesk:
     def rename(self, name: str) -> None:
         """Workers that come from now on are told this name."""
         self.pool_name = self._hub.pool_name = name
+
+    def refuse_upload(self, who: Principal, size_bytes: int) -> None:
+        """Raise `OverQuota` when so many sealed bytes more are more than somebody may keep here."""
+        refuse_upload(self._config.quotas, self.store, who, size_bytes)
 
     def open_tensor(self, tensor: Tensor) -> OpenTensor:
         """Open a stored tensor (inline or blob) for rendering."""

@@ -86,6 +86,8 @@ class Fleet:
         self._total: dict[str, float] | None = None
         self._placed: list[FleetWorker] | None = None
         self._taking: int | None = None
+        self.conduct: dict[str, int] = {}
+        """Worker that is not here → how often it failed or died in a row."""
         self.version = 0
         """Counts changes of who is there and what they take."""
 

@@ -8,6 +8,8 @@ import logging
 from moregpu.coordinator.api.services import Services
 from moregpu.coordinator.authority import USED_AT_EVERY_S
 from moregpu.coordinator.ledger import make_checkpoint
+from moregpu.coordinator.retention import Kept, kept, room_wanted, to_forget
+from moregpu.coordinator.store.references import blobs_in
 from moregpu.errors import MoreGPUError
 from moregpu.jobs import JOB_ENDED
 from moregpu.platform.logs import facts
@@ -35,6 +37,7 @@ class Housekeeping:
         while True:
             try:
                 await self._services.authority.keep_uses()
+                await self.make_room()
                 if not clock.monotonic() < self._next_round:
                     self._next_round = clock.monotonic() + PERIOD_S
                     await self.round()
@@ -86,19 +89,41 @@ class Housekeeping:
 
     async def purge_beyond(self, keep_bytes: int | None) -> None:
         """Forget the oldest outputs of ended jobs until no more than `keep_bytes` are kept."""
-        if keep_bytes is None:
-            return
-        store = self._services.desk.store
+        if keep_bytes is not None:
+            await self._forget(keep_bytes=keep_bytes)
+
+    async def make_room(self) -> None:
+        """At the disk's mark nobody can submit or hand in anything: the oldest outputs go, before their time."""
+        blobs = self._services.blobs
+        free_bytes = await self._services.offload(blobs.free_bytes)
+        wanted = room_wanted(free_bytes, blobs.used_bytes())
+        if wanted:
+            log.warning("the disk is at its mark; the oldest outputs are let go", extra=facts(bytes=wanted))
+            await self._forget(free_bytes=wanted)
+
+    async def _forget(self, *, keep_bytes: int | None = None, free_bytes: int = 0) -> None:
+        """Let go of ended jobs' data, and of the files, at once: the room is needed now."""
+        services = self._services
+        store, wall = services.desk.store, services.clock.wall()
+        jobs: list[Kept] = []
         before: str | None = None
-        kept = 0
         while rows := await store.jobs(states=JOB_ENDED, before=before, limit=_PAGE):
-            for row in rows:  # newest first
-                if row.purged or row.result is None:
-                    continue
-                kept += sum(tensor.whole_bytes for tensor in row.result.outputs.values())
-                if kept > keep_bytes:
-                    await store.purge(row.id)
+            jobs += [own for row in rows if (own := kept(row)) is not None]
             before = rows[-1].id
+        ids = to_forget(jobs, wall, keep_bytes=keep_bytes, free_bytes=free_bytes)
+        named: set[str] = set()
+        for id in ids:
+            row = await store.job(id)
+            if row is not None:
+                named.update(blob.digest for blob in blobs_in((row.spec, row.result)))
+                await store.purge(id)
+        if named:
+            # An upload that its submitter has yet to name in another job may be among them, hence its day of grace;
+            # here there is no room for that.
+            gone = named.intersection(await store.unreferenced_blobs(wall + 1.0)) - services.residents.digests()
+            await store.drop_blobs(sorted(gone))
+            await services.offload(lambda: [services.blobs.delete(digest) for digest in sorted(gone)])
+            log.info("outputs were let go to make room", extra=facts(jobs=len(ids), blobs=len(gone)))
 
     async def drop_blobs(self, older_than: float) -> None:
         """Delete blobs that no job names. Rows go first: a file without a row is only space, found again here."""

@@ -12,6 +12,7 @@ from moregpu.blobs.local import BlobFiles
 from moregpu.coordinator.fleet import Fleet
 from moregpu.coordinator.opening import SealedWriter
 from moregpu.coordinator.protocol import Clock, Offload, Principal
+from moregpu.coordinator.quotas import Quotas, refuse_job
 from moregpu.coordinator.store.protocol import BlobRow, JobRow, Store
 from moregpu.errors import Conflict, InvalidJob, NotFound, OutOfSpace, TooLarge
 from moregpu.ids import job_id, normalise
@@ -37,6 +38,7 @@ class Intake:
         entropy: Callable[[int], bytes],
         wake: Callable[[], None],
         finish: Callable[[str], None],
+        quotas: Quotas = Quotas(),  # noqa: B008 — frozen
     ) -> None:
         self._store = store
         self._blobs = blobs
@@ -46,13 +48,16 @@ class Intake:
         self._entropy = entropy
         self._wake = wake
         self._finish = finish
+        self._quotas = quotas
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
 
     async def submit(self, who: Principal, spec: JobSpec, idempotency_key: str, wait_s: float) -> JobRow:
         """Keep a job. Returns once durable; with `wait_s`, when the job ended or the time is up.
 
-        Raises `InvalidJob`, `TooLarge`, `OutOfSpace`.
+        Raises `InvalidJob`, `TooLarge`, `OutOfSpace`, `OverQuota`.
         """
+        if await self._store.job_under_key(who.id, idempotency_key) is None:
+            refuse_job(self._quotas, self._store, who)
         spec, plan = await self._ready(who, spec)
         new = self._row_of(who, spec, plan, idempotency_key or self._entropy(16).hex())
         # Before the commit: leasing sees the row as soon as it is in memory, and its transaction joins this one.

@@ -8,6 +8,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from moregpu.coordinator.quotas import Quotas
+
 MAX_LINKS_UNCONFIRMED = 64
 """Connections that have not yet proven who they are."""
 
@@ -50,6 +52,9 @@ class DeskConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether new workers get a canary and a speed measurement before work."""
     measure_s: Annotated[float, Meta(gt=0)] = 0.5
     """Aim for one speed measurement."""
+    canary_s: Annotated[float, Meta(gt=0)] = 3600.0
+    """How often each worker gets a canary while it works."""
+    quotas: Quotas = Quotas()
     wrong_invites_a_minute: Annotated[int, Meta(ge=1)] = 10
     """Per invite id and, where the address is real, per address; ten times as many for the whole pool."""
 

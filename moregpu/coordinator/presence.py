@@ -13,7 +13,7 @@ from moregpu.coordinator.chores import Chores
 from moregpu.coordinator.fleet import Fleet, Member
 from moregpu.coordinator.limits import DeskConfig
 from moregpu.coordinator.protocol import Clock
-from moregpu.coordinator.session import Phase, WorkerSession
+from moregpu.coordinator.session import FAST_FAILURES, Phase, WorkerSession
 from moregpu.coordinator.store.protocol import LEASE_S, Store
 from moregpu.errors import MoreGPUError
 from moregpu.wire.api import Event
@@ -47,7 +47,10 @@ class Presence:
         live = self._fleet.get(worker)
         earlier = live.session if live is not None else self._parted.pop(worker, None)
         self._fleet.put(member)
+        carried = self._fleet.conduct.pop(worker, 0)
         if earlier is None:
+            session.failures = carried
+            await self._set_aside_if_hopeless(member)
             return
         same = earlier.boot == session.boot
         session.inherit(earlier, leases=same)
@@ -59,15 +62,31 @@ class Presence:
                 self._displace(live)
                 await self._count_flip(member)
         if not same:
-            await self._release(member.row.id, session)
+            session.failures += await self._release(member.row.id, session)
+            await self._set_aside_if_hopeless(member)
+
+    async def _set_aside_if_hopeless(self, member: Member) -> None:
+        """A machine that fails or dies at every task is paused, however often it comes back."""
+        session = member.session
+        if session.failures < FAST_FAILURES or member.row.paused:
+            return
+        log.warning("worker paused: it fails or dies at every task", extra={"worker": member.row.id})
+        session.paused = True
+        self._fleet.changed(fit=True)
+        row = await self._store.worker(member.row.id)
+        if row is not None:
+            row = msgspec.structs.replace(row, paused=True)
+            member.row = await self._store.save_worker(row, "worker.paused_for_failures")
 
     def depart(self, member: Member, *, silence: bool, bye: bool) -> None:
         """A connection ended. Nothing happens when another one has taken its place."""
         if not self._fleet.remove(member):
             return
         self._chores.spawn(self._save(member))
+        if member.session.failures:
+            self._fleet.conduct[member.row.id] = member.session.failures
         if bye:
-            self._chores.spawn(self._release(member.row.id, member.session))
+            self._chores.spawn(self._give_back(member))
         else:
             self._parted[member.row.id] = member.session
             self._chores.spawn(self._grace(member, silence), forever=True)
@@ -85,15 +104,20 @@ class Presence:
         if self._parted.get(worker) is not session:
             return  # it came back, or was revoked
         del self._parted[worker]
-        if not silence:
-            await self._release(worker, session)
+        if not silence and await self._release(worker, session):
+            self._fleet.conduct[worker] = session.failures + 1
 
-    async def _release(self, worker: str, session: WorkerSession) -> None:
+    async def _give_back(self, member: Member) -> None:
+        await self._release(member.row.id, member.session)
+
+    async def _release(self, worker: str, session: WorkerSession) -> bool:
+        """Give back what the worker does not hold any more; whether there was any."""
         keep = session.held_refs() if self._fleet.get(worker) is not None else session.judging_refs()
         gone = await self._store.release(worker, keep, self._clock.monotonic(), self._clock.wall())
         session.drop(gone)
         if gone:
             self._wake()
+        return bool(gone)
 
     async def _save(self, member: Member) -> None:
         row = await self._store.worker(member.row.id)

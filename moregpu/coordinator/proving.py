@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from moregpu.coordinator import trust
 from moregpu.coordinator.assigning import assignment_of
 from moregpu.coordinator.cases import Case, Sound, Wrong
 from moregpu.coordinator.decisions import Returned
@@ -69,6 +70,12 @@ class Proving:
             await self._save(member)
         finally:
             member.session.on_trial = False
+
+    async def canary(self, member: Member) -> None:
+        """One canary beside the worker's work. What is not right about its answer counts; no answer does not."""
+        outcome = await self._give(member, canary(member.row.id, self._entropy, self._clock.wall()))
+        if outcome is not None and isinstance(outcome[0], Wrong) and outcome[0].proven:
+            await self._failed(member, outcome[0])
 
     async def returned(self, member: Member, result: Result, returned: list[Returned]) -> None:
         """Results of trials came back."""
@@ -162,7 +169,9 @@ class Proving:
         self._fleet.changed(fit=True)
         row = await self._store.worker(member.row.id)
         if row is not None:
-            paused = msgspec.structs.replace(row, speeds={}, paused=True)
+            trusted = trust.after(row.trust, wrong=finding.proven, wall=self._clock.wall())
+            paused = msgspec.structs.replace(row, speeds={}, paused=True, trust=trusted)
+            member.session.quarantined = trusted.quarantined
             member.row = await self._store.save_worker(paused, "worker.canary_failed")
 
     async def _save(self, member: Member) -> None:

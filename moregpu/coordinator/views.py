@@ -11,6 +11,7 @@ from moregpu.coordinator.fitting import fits, waiting_reason
 from moregpu.coordinator.fleet import Fleet, Member, lower
 from moregpu.coordinator.limits import DeskConfig
 from moregpu.coordinator.protocol import Principal
+from moregpu.coordinator.retention import kept_until
 from moregpu.coordinator.session import WorkerSession
 from moregpu.coordinator.store.protocol import JobRow, Store, TaskRow, WorkerRow
 from moregpu.jobs import JOB_ENDED, JobState, TaskState
@@ -58,6 +59,8 @@ class Views:
             signed=job.state is JobState.DONE,
             workers=_workers_of(tasks),
             waiting_reason=self._waiting_reason(job, tasks),
+            purged=job.purged,
+            kept_until=kept_until(job),
             error=job.error,
             timing=_timing(job),
             result=job.result if job.submitter == who.id else None,

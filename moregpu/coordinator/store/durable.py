@@ -54,6 +54,13 @@ class BookStore(CommittedBook):
         self._must_be_open()
         return self._book.jobs.get(id) or await self._read(lambda: self._disk.job(id))
 
+    async def job_under_key(self, submitter: str, key: str) -> JobRow | None:
+        self._must_be_open()
+        id = self._book.index.by_key.get((submitter, key)) if key else None
+        if id is None and key:
+            id = self._disk.job_id_by_key(submitter, key)
+        return None if id is None else await self.job(id)
+
     async def jobs(
         self,
         *,
@@ -173,6 +180,12 @@ class BookStore(CommittedBook):
         await self.settle()
         return row
 
+    async def change_job(self, job: str, change: JobChange, wall: float) -> JobRow:
+        await self._admit(job)
+        row = self._step(lambda book: book.change_job(job, change, wall))
+        await self.settle()
+        return row
+
     async def ready_jobs(self) -> list[str]:
         self._must_be_open()
         return sorted(self._book.index.complete)
@@ -180,12 +193,6 @@ class BookStore(CommittedBook):
     async def purge(self, job: str) -> JobRow:
         await self._admit(job)
         row = self._step(lambda book: book.purge(job))
-    async def change_job(self, job: str, change: JobChange, wall: float) -> JobRow:
-        await self._admit(job)
-        row = self._step(lambda book: book.change_job(job, change, wall))
-        await self.settle()
-        return row
-
         await self.settle()
         return row
 

@@ -434,6 +434,10 @@ class Store(Protocol):
         """One job."""
         ...
 
+    async def job_under_key(self, submitter: str, key: str) -> JobRow | None:
+        """A submitter's job under an idempotency key."""
+        ...
+
     async def jobs(
         self,
         *,
@@ -533,12 +537,12 @@ class Store(Protocol):
         """Combined: done, or failed with `error`. A job that already ended stays as it is."""
         ...
 
-    async def ready_jobs(self) -> list[str]:
-        """Jobs whose grains are all accepted but that are not finished: to be combined (after a restart)."""
-        ...
-
     async def change_job(self, job: str, change: JobChange, wall: float) -> JobRow:
         """Change what may be changed of a job that was accepted; its place in the queue follows. Raises `NotFound`."""
+        ...
+
+    async def ready_jobs(self) -> list[str]:
+        """Jobs whose grains are all accepted but that are not finished: to be combined (after a restart)."""
         ...
 
     async def purge(self, job: str) -> JobRow:

@@ -66,6 +66,14 @@ class Pool:
         asking: FleetWorker = rows.worker(worker, **fields)
         return await self.store.lease(asking, slots, rows.one_by_one, self.clock.now, self.clock.epoch)
 
+    async def lease_again(self, worker: str, task: str) -> Lease | None:
+        asking: FleetWorker = rows.worker(worker)
+        return await self.store.lease_again(asking, task, "cpu", self.clock.now, self.clock.epoch)
+
+    async def vote(self, worker: str, *leases: Lease, last: bool = False):
+        ended = [rows.voted(lease, index, last=last) for index, lease in enumerate(leases)]
+        return await self.store.complete(worker, ended, rows.batch(worker, *leases), self.clock.epoch)
+
     async def accept(self, worker: str, *leases: Lease, **fields: Any):
         ended = [rows.accepted(lease, index, **fields) for index, lease in enumerate(leases)]
         return await self.store.complete(worker, ended, rows.batch(worker, *leases), self.clock.epoch)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from moregpu.coordinator.store.protocol import (
     Accepted,
+    BlobRow,
     Candidates,
     Choice,
     Failed,
@@ -18,6 +19,7 @@ from moregpu.coordinator.store.protocol import (
     Lease,
     SignedBatch,
     TaskRow,
+    Voted,
     WorkerRow,
 )
 from moregpu.ids import job_id, named
@@ -72,6 +74,10 @@ _births = itertools.count(1)
 
 def blob(number: int, size_bytes: int = 1000) -> Blob:
     return Blob(digest=f"{number:064x}", key=bytes([number % 256]) * 32, size_bytes=size_bytes)
+
+
+def blob_row(of: Blob, principal: str = "alice") -> BlobRow:
+    return BlobRow(digest=of.digest, sealed_bytes=of.size_bytes + 80, principal=principal, created_at=1_800_000_000.0)
 
 
 def job(
@@ -169,6 +175,11 @@ def accepted(lease: Lease, index: int = 0, **fields: Any) -> Accepted:
         checking_s=0.01,
     )
     return replace(row, **fields)
+
+
+def voted(lease: Lease, index: int = 0, *, last: bool = False) -> Voted:
+    outputs = {"c": Tensor(dtype="float32", shape=(1,), data=bytes(4))}
+    return Voted(ref=lease.ref, outputs=outputs, statement=statement_of(lease), index=index, seconds=0.25, last=last)
 
 
 def batch(worker: str, *leases: Lease) -> SignedBatch:

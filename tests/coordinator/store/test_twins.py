@@ -11,7 +11,9 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 
+from moregpu.coordinator import transitions
 from moregpu.coordinator.store.durable import BookStore
 from moregpu.coordinator.store.protocol import Lease, TaskRow
 from moregpu.errors import Conflict, MoreGPUError
@@ -38,6 +40,7 @@ class Twins(RuleBasedStateMachine):
             self.loop.run_until_complete(pool.open(keep_ended=1))
         self.jobs: list[str] = []
         self.leases: list[Lease] = []
+        self.votes: dict[bytes, Any] = {}
         self.accepted: dict[str, tuple[Lease, Any]] = {}
         self.ended: dict[str, JobState] = {}
         self.revoked: set[str] = set()
@@ -80,13 +83,29 @@ class Twins(RuleBasedStateMachine):
         assert not leases or worker not in self.revoked
         self.leases += leases
 
+    @rule(worker=workers, pick=numbers)
+    def lease_again(self, worker: str, pick: int) -> None:
+        if pick < len(self.leases):
+            task = self.leases[pick].task.id
+            lease = self.both(lambda pool: pool.lease_again(worker, task))
+            assert lease is None or worker not in self.revoked
+            self.leases += [lease] if lease is not None else []
+
+    @rule(worker=workers, picks=st.lists(numbers, min_size=1, max_size=2), last=st.booleans())
+    def vote(self, worker: str, picks: list[int], last: bool) -> None:
+        leases = [self.leases[pick] for pick in picks if pick < len(self.leases)]
+        for lease, answer in zip(leases, self.both(lambda pool: pool.vote(worker, *leases, last=last)), strict=True):
+            if answer.verdict == "accepted" and lease.task.id not in self.accepted:
+                self.votes.setdefault(lease.ref.token, answer.ledger)
+                assert self.votes[lease.ref.token] == answer.ledger, "a vote is kept once, with one receipt"
+
     @rule(worker=workers, picks=st.lists(numbers, min_size=1, max_size=4), whole=st.booleans())
     def accept(self, worker: str, picks: list[int], whole: bool) -> None:
         leases = [self.leases[pick] for pick in picks if pick < len(self.leases)]
         fields = {"result": rows.manifest()} if whole else {}
         for lease, answer in zip(leases, self.both(lambda pool: pool.accept(worker, *leases, **fields)), strict=True):
-            if answer.verdict == "accepted":
-                assert lease.task.attempts[-1].worker == worker
+            if answer.verdict == "accepted" and lease.ref.token not in self.votes:
+                assert lease.task.attempts[lease.attempt - 1].worker == worker
                 earlier = self.accepted.setdefault(lease.task.id, (lease, answer.ledger))
                 assert earlier == (lease, answer.ledger), "a task is accepted once, with one receipt"
 
@@ -193,7 +212,8 @@ class Twins(RuleBasedStateMachine):
                 assert job.state not in JOB_ENDED or task.state not in (TaskState.WAITING, TaskState.LEASED)
                 if task.state is TaskState.LEASED:
                     assert task.worker is not None
-                    leased[task.worker] = leased.get(task.worker, 0) + 1
+                for lease in transitions.leases_of(task):
+                    leased[lease.worker] = leased.get(lease.worker, 0) + 1
         for pool in self.pools:
             index = pool.store._book.index
             assert {who: len(tasks) for who, tasks in index.leased_by.items()} == leased
@@ -204,9 +224,9 @@ class Twins(RuleBasedStateMachine):
         ledger = self.both(lambda pool: pool.store.ledger())
         assert [row.row for row in ledger] == list(range(1, len(ledger) + 1))
         assert all(row.previous == before.hash for before, row in itertools.pairwise(ledger))
-        assert {row.task: (row.writer, row.row, row.hash) for row in ledger} == {
-            id: receipt for id, (_, receipt) in self.accepted.items()
-        }
+        receipts = {receipt for _, receipt in self.accepted.values()} | set(self.votes.values())
+        assert {(row.writer, row.row, row.hash) for row in ledger} == receipts
+        assert len(ledger) == len(self.accepted) + len(self.votes)
 
     @invariant()
     def every_event_was_told_once_in_order(self) -> None:
@@ -221,12 +241,16 @@ async def settled(pool: Pool) -> None:
 
 
 async def all_rows(store: BookStore) -> dict[str, tuple[Any, list[TaskRow]]]:
-    from msgspec.structs import replace
-
     return {
-        job.id: (job, [replace(task, expires=0.0) for task in await store.tasks(job.id)])
+        job.id: (job, [without_times(task) for task in await store.tasks(job.id)])
         for job in await store.jobs(limit=10_000)
     }
+
+
+def without_times(task: TaskRow) -> TaskRow:
+    """As it is on the disk: when leases end is not kept there."""
+    rival = task.rival if task.rival is None else replace(task.rival, expires=0.0)
+    return replace(task, expires=0.0, rival=rival)
 
 
 def starts(tasks: list[TaskRow]) -> list[int]:
