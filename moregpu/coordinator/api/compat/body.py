@@ -17,7 +17,8 @@ MAX_BODY_BYTES = 512 << 20
 _PIECE_BYTES = 1 << 20
 """A body of more is decoded on a thread."""
 
-Number = int | float | None
+Number = int | float | str | None
+"""JavaScript read "512" as a number, and scripts rely on it."""
 
 
 class SubmitBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,18 +88,25 @@ def whole(value: Number, name: str, default: int | None = None) -> int:
         if default is None:
             raise InvalidRequest(f"{name} is missing")
         return default
-    if not (math.isfinite(value) and value >= 0 and value == int(value)):
-        raise InvalidRequest(f"{name}={value} is no whole number from 0 on")
-    return int(value)
+    read = _finite(value, name)
+    if not (read >= 0 and read == int(read)):
+        raise InvalidRequest(f"{name}={said(value)} is no whole number from 0 on")
+    return int(read)
 
 
 def number(value: Number, name: str, default: float) -> float:
     """Any finite number. Raises `InvalidRequest`."""
-    if value is None:
-        return default
-    if not math.isfinite(value):
-        raise InvalidRequest(f"{name}={value} is no finite number")
-    return float(value)
+    return default if value is None else float(_finite(value, name))
+
+
+def _finite(value: int | float | str, name: str) -> int | float:
+    try:
+        read = float(value) if isinstance(value, str) else value
+    except ValueError:
+        read = math.nan
+    if not math.isfinite(read):
+        raise InvalidRequest(f"{name}={said(value)} is no finite number")
+    return read
 
 
 def said(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from moregpu.coordinator.api.compat.body import SubmitBody, number, said, whole
+from moregpu.coordinator.api.compat.body import Number, SubmitBody, number, said, whole
 from moregpu.errors import InvalidRequest
 from moregpu.jobs import Tensor
 from moregpu.workloads import JobSpec
@@ -90,12 +90,12 @@ def _others(body: SubmitBody, operation: str) -> dict[str, Tensor]:
     return inputs
 
 
-def _agree_rows(given: int | float | None, rows: int) -> None:
+def _agree_rows(given: Number, rows: int) -> None:
     if given is not None and whole(given, "M") != rows:
         raise InvalidRequest(f"M={given}, but a holds {rows} rows")
 
 
-def _agree(name: str, given: int | float | None, known: int) -> None:
+def _agree(name: str, given: Number, known: int) -> None:
     if given is not None and whole(given, name) != known:
         raise InvalidRequest(f"{name}={given} does not fit the resident weight, whose {name} is {known}")
 
