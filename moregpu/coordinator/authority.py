@@ -92,7 +92,7 @@ class Authority:
     # making, listing, revoking
 
     async def create(
-        self, role: Role, label: str = "", expires_s: float | None = None, scope: Scope = "all"
+        self, role: Role, label: str = "", expires_s: float | None = None, scope: Scope = "all", weight: float = 1.0
     ) -> tuple[TokenRow, str]:
         """Make a token. The second value is the token itself: shown once, kept nowhere."""
         wall = self._clock.wall()
@@ -105,6 +105,7 @@ class Authority:
             created_at=wall,
             expires_at=None if expires_s is None else wall + expires_s,
             scope=scope,
+            weight=weight,
         )
         await self._store.save_token(row)
         return row, token

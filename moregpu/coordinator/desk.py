@@ -35,7 +35,7 @@ from moregpu.coordinator.opening import StoredTensor
 from moregpu.coordinator.presence import Presence
 from moregpu.coordinator.protocol import BlobRight, Clock, EventFeed, Offload, OpenTensor, Principal, WorkerSocket
 from moregpu.coordinator.proving import Proving
-from moregpu.coordinator.quotas import refuse_upload
+from moregpu.coordinator.quotas import Quotas, bytes_left
 from moregpu.coordinator.results import Results
 from moregpu.coordinator.roster import Roster
 from moregpu.coordinator.scheduler import is_hopeless
@@ -67,6 +67,8 @@ class PoolDesk:
         self.store: Store = store
         self.pool_id: bytes = keys.pool_id
         self.pool_name: str = config.pool_name
+        self.quotas: Quotas = config.quotas
+        """Of each submitter; may be exchanged while the pool runs."""
         self._config = config
         self._clock = clock
         self._blobs = blobs
@@ -78,7 +80,15 @@ class PoolDesk:
         self._finisher = Finisher(store, blobs, clock, offload, entropy)
         self._judge = Judge(store, blobs, keys.pool_id, clock, offload, entropy, self._is_hopeless)
         self._intake = Intake(
-            store, blobs, self._fleet, clock, offload, entropy, self._dispatch.wake, self._combine_soon, config.quotas
+            store,
+            blobs,
+            self._fleet,
+            clock,
+            offload,
+            entropy,
+            self._dispatch.wake,
+            self._combine_soon,
+            lambda: self.quotas,
         )
         self._proving = Proving(store, self._fleet, self._judge, clock, entropy, config)
         self._canaries = Canaries(self._fleet, self._chores, clock, config.canary_s, self._proving.canary)
@@ -192,9 +202,9 @@ class PoolDesk:
         """Workers that come from now on are told this name."""
         self.pool_name = self._hub.pool_name = name
 
-    def refuse_upload(self, who: Principal, size_bytes: int) -> None:
-        """Raise `OverQuota` when so many sealed bytes more are more than somebody may keep here."""
-        refuse_upload(self._config.quotas, self.store, who, size_bytes)
+    def bytes_left(self, who: Principal) -> int | None:
+        """Sealed bytes that somebody may still upload; None when there is no limit."""
+        return bytes_left(self.quotas, self.store, who)
 
     def open_tensor(self, tensor: Tensor) -> OpenTensor:
         """Open a stored tensor (inline or blob) for rendering."""

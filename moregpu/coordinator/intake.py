@@ -38,7 +38,7 @@ class Intake:
         entropy: Callable[[int], bytes],
         wake: Callable[[], None],
         finish: Callable[[str], None],
-        quotas: Quotas = Quotas(),  # noqa: B008 — frozen
+        quotas: Callable[[], Quotas],
     ) -> None:
         self._store = store
         self._blobs = blobs
@@ -57,7 +57,7 @@ class Intake:
         Raises `InvalidJob`, `TooLarge`, `OutOfSpace`, `OverQuota`.
         """
         if await self._store.job_under_key(who.id, idempotency_key) is None:
-            refuse_job(self._quotas, self._store, who)
+            refuse_job(self._quotas(), self._store, who)
         spec, plan = await self._ready(who, spec)
         new = self._row_of(who, spec, plan, idempotency_key or self._entropy(16).hex())
         # Before the commit: leasing sees the row as soon as it is in memory, and its transaction joins this one.

@@ -14,6 +14,7 @@ from moregpu.workloads import JobSpec
 
 if TYPE_CHECKING:
     from moregpu.coordinator.cases import Ruling
+    from moregpu.coordinator.quotas import Quotas
 
 T = TypeVar("T")
 
@@ -70,6 +71,7 @@ class BlobRight(msgspec.Struct, frozen=True, kw_only=True):
 
     read: bool = False
     write_bytes: int = 0  # largest sealed length it may upload
+    left_bytes: int | None = None  # of its submitter's quota, where there is one
 
 
 class OpenTensor(Protocol):
@@ -138,6 +140,13 @@ class Desk(Protocol):
 
     async def retry(self, who: Principal, id_or_prefix: str) -> JobRow:
         """Submit the same spec again, as a new job."""
+        ...
+
+    quotas: Quotas
+    """Of each submitter; may be exchanged while the pool runs."""
+
+    def bytes_left(self, who: Principal) -> int | None:
+        """Sealed bytes that somebody may still upload; None when there is no limit."""
         ...
 
     def open_tensor(self, tensor: Tensor) -> OpenTensor:

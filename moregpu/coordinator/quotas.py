@@ -29,27 +29,21 @@ def refuse_job(quotas: Quotas, store: Store, who: Principal) -> None:
             f"{jobs:,} of your jobs have not ended; the pool takes {quotas.jobs:,} from one submitter",
             "wait until some have ended, or cancel some",
         )
-    left = bytes_left(quotas, store, who)
-    if left is not None and left < 0:
-        raise _too_many_bytes(quotas, quotas.stored_bytes or 0, left)
-
-
-def refuse_upload(quotas: Quotas, store: Store, who: Principal, size_bytes: int) -> None:
-    """Raise `OverQuota` when so many bytes more would be more than somebody may keep here."""
-    left = bytes_left(quotas, store, who)
-    if left is not None and size_bytes > left:
-        raise _too_many_bytes(quotas, size_bytes, left)
+    refuse_bytes(0, bytes_left(quotas, store, who))
 
 
 def bytes_left(quotas: Quotas, store: Store, who: Principal) -> int | None:
-    """Sealed bytes that somebody may still upload; None when there is no limit."""
+    """Sealed bytes that somebody may still upload; below 0 when they have too many; None when there is no limit."""
     if who.role == "admin" or quotas.stored_bytes is None:
         return None
     return quotas.stored_bytes - store.bytes_of(who.id)
 
 
-def _too_many_bytes(quotas: Quotas, wanted: int, left: int) -> OverQuota:
-    return OverQuota(
-        f"{wanted:,} bytes more than the {max(0, left):,} that are left of your {quotas.stored_bytes or 0:,}",
-        "forget results that you no longer need: DELETE /v1/jobs/{id}?purge=1",
-    )
+def refuse_bytes(wanted: int, left: int | None) -> None:
+    """Raise `OverQuota` when so many bytes more are more than what is left."""
+    if left is None or wanted <= left:
+        return
+    what = f"{wanted:,} bytes are more than the {left:,} that are left to you here" if left >= 0 else (
+        f"you keep {-left:,} bytes more here than the pool gives one submitter"
+    )  # fmt: skip
+    raise OverQuota(what, "forget results that you no longer need: DELETE /v1/jobs/{id}?purge=1")

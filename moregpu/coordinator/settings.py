@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from moregpu.coordinator.quotas import Quotas
 from moregpu.coordinator.store.protocol import Store
 from moregpu.errors import StateRefused
 from moregpu.wire.api import PoolChange
@@ -21,6 +22,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Outputs of ended jobs beyond this go, oldest first."""
     max_blob_bytes: int = 1 << 40
     """Largest sealed blob that a client may upload."""
+    quotas: Quotas = Quotas()
+    """Of each submitter."""
 
 
 class PoolSettings:
@@ -56,6 +59,12 @@ class PoolSettings:
             limits = msgspec.structs.replace(limits, keep_bytes=wanted.keep_bytes or None)
         if wanted.max_blob_bytes is not None:
             limits = msgspec.structs.replace(limits, max_blob_bytes=wanted.max_blob_bytes)
+        quotas = limits.quotas
+        if wanted.submitter_jobs is not None:
+            quotas = msgspec.structs.replace(quotas, jobs=wanted.submitter_jobs)
+        if wanted.submitter_bytes is not None:
+            quotas = msgspec.structs.replace(quotas, stored_bytes=wanted.submitter_bytes or None)
+        limits = msgspec.structs.replace(limits, quotas=quotas)
         if limits != self.limits:
             await self._store.set_setting(_LIMITS_SETTING, msgspec.json.encode(limits).decode())
             self.limits = limits

@@ -251,6 +251,7 @@ class TokenRequest(_Body, frozen=True, kw_only=True):
     scope: Annotated[Scope, Meta(description="compat: only the calls of MoreGPU 1.x, also without TLS on loopback")] = (
         "all"
     )
+    weight: Annotated[float, Meta(ge=0.01, le=100.0, description="Share of a busy pool, beside others' 1")] = 1.0
 
 
 class TokenView(_View, frozen=True, kw_only=True):
@@ -264,6 +265,7 @@ class TokenView(_View, frozen=True, kw_only=True):
     used_at: float | None = None
     line: str = ""
     scope: Scope = "all"
+    weight: float = 1.0
 
 
 class PoolView(_View, frozen=True, kw_only=True):
@@ -284,6 +286,8 @@ class PoolView(_View, frozen=True, kw_only=True):
     description: str = ""
     keep_bytes: int | None = None  # outputs of ended jobs beyond this go, oldest first; None: no limit
     max_blob_bytes: int = 0
+    submitter_jobs: int = 0  # most jobs of one submitter that have not ended
+    submitter_bytes: int | None = None  # most bytes that one submitter keeps; None: no limit
     rotating: bool = False  # a next session key is announced
 
 
@@ -294,6 +298,8 @@ class PoolChange(_Body, frozen=True, kw_only=True):
     description: Annotated[str, Meta(max_length=1000)] | None = None
     keep_bytes: Annotated[int, Meta(ge=0, description="0: no limit")] | None = None
     max_blob_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 50)] | None = None
+    submitter_jobs: Annotated[int, Meta(ge=1, description="Jobs of one submitter that have not ended")] | None = None
+    submitter_bytes: Annotated[int, Meta(ge=0, description="Bytes that one submitter keeps; 0: no limit")] | None = None
 
 
 class RotateRequest(_Body, frozen=True, kw_only=True):

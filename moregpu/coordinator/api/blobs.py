@@ -18,6 +18,7 @@ from moregpu.coordinator.api.ask import Answer, Ask, Stream
 from moregpu.coordinator.api.problems import PROBLEM_JSON, NotSatisfiable, problem
 from moregpu.coordinator.authority import bearer_of
 from moregpu.coordinator.protocol import BlobRight
+from moregpu.coordinator.quotas import refuse_bytes
 from moregpu.coordinator.store.protocol import BlobRow
 from moregpu.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
 
@@ -159,7 +160,9 @@ async def _right(ask: Ask, digest: str) -> tuple[str, BlobRight]:
     if who.role == "viewer":
         raise Forbidden("viewers see no inputs and outputs", "a token of role submitter does")
     readable = bool(digest) and (who.role == "admin" or await services.desk.store.blob_readable(digest, who.id))
-    return who.id, BlobRight(read=readable, write_bytes=services.settings.limits.max_blob_bytes)
+    return who.id, BlobRight(
+        read=readable, write_bytes=services.settings.limits.max_blob_bytes, left_bytes=services.desk.bytes_left(who)
+    )
 
 
 def _check_size(total: int, right: BlobRight) -> None:
@@ -167,6 +170,7 @@ def _check_size(total: int, right: BlobRight) -> None:
         raise NotFound("no such blob is expected from you", "upload only what a live lease is to produce")
     if total > right.write_bytes:
         raise TooLarge(f"{total:,} bytes; at most {right.write_bytes:,} are expected here")
+    refuse_bytes(total, right.left_bytes)
     if total < MIN_SEALED_BYTES:
         raise InvalidRequest(f"a sealed blob has at least {MIN_SEALED_BYTES} bytes, not {total}")
 

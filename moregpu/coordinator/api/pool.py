@@ -32,6 +32,7 @@ async def change(ask: Ask) -> Answer:
     services = ask.services
     await services.settings.change(wanted)
     services.desk.rename(services.settings.name)
+    services.desk.quotas = services.settings.limits.quotas
     return ask.answer(await _view(services))
 
 
@@ -61,6 +62,8 @@ async def _view(services: Services) -> PoolView:
         description=settings.limits.description,
         keep_bytes=settings.limits.keep_bytes,
         max_blob_bytes=settings.limits.max_blob_bytes,
+        submitter_jobs=settings.limits.quotas.jobs,
+        submitter_bytes=settings.limits.quotas.stored_bytes,
         rotating=services.rotation.rotating,
     )
 

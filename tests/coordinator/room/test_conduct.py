@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from moregpu.coordinator.canaries import part_of
-from moregpu.coordinator.quotas import Quotas
+from moregpu.coordinator.quotas import Quotas, refuse_bytes
 from moregpu.errors import OverQuota
 from moregpu.jobs import JobState
 from moregpu.wire.messages import Assignment, ResultEntry, TaskError
@@ -176,12 +176,14 @@ def test_a_submitter_has_so_many_jobs_at_once_and_others_are_not_concerned(tmp_p
 def test_a_submitter_keeps_so_many_bytes(tmp_path: Path) -> None:
     async def run() -> None:
         async with room(tmp_path, quotas=Quotas(stored_bytes=100_000)) as here:
-            here.desk.refuse_upload(ANN, 100_000)
+            assert here.desk.bytes_left(ANN) == 100_000
             await here.upload(ANN, product(100, 100, 1)[0])
+            left = here.desk.bytes_left(ANN)
+            assert left is not None and 50_000 < left < 60_000
+            refuse_bytes(left, left)
             with pytest.raises(OverQuota, match="more than the"):
-                here.desk.refuse_upload(ANN, 70_000)
-            here.desk.refuse_upload(BOB, 100_000)
-            here.desk.refuse_upload(ADMIN, 1 << 40)
+                refuse_bytes(left + 1, left)
+            assert here.desk.bytes_left(BOB) == 100_000 and here.desk.bytes_left(ADMIN) is None
             await here.upload(ANN, product(200, 100, 1)[0])
             with pytest.raises(OverQuota, match="bytes"):
                 await here.submit(await tiny(here), wait_s=0.0)

@@ -1,0 +1,73 @@
+"""How much one submitter may hold, set by the admin while the pool runs, and the weight of a token."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from moregpu.cli.serve import _size
+from moregpu.errors import InvalidRequest
+from moregpu.wire.api import TokenView
+from moregpu.wire.invite import parse_client_line
+
+from .conftest import Pool
+
+
+@pytest.fixture(autouse=True)
+def generous_after(pool: Pool) -> Iterator[None]:
+    yield
+    change = {"submitter_jobs": 50_000, "submitter_bytes": 0}
+    assert pool.ask("PATCH", "/v1/pool", pool.admin, change).status == 200
+
+
+def test_jobs_beyond_the_quota_are_refused_until_some_have_ended(pool: Pool) -> None:
+    token, other = pool.token("submitter"), pool.token("submitter")
+    shown = pool.ask("PATCH", "/v1/pool", pool.admin, {"submitter_jobs": 2}).json()
+    assert shown["submitter_jobs"] == 2
+    first = pool.submit(token)
+    pool.submit(token)
+    refused = pool.ask("POST", "/v1/jobs", token, {"kind": "kernel", "operation": "relu", "size": 4})
+    assert (refused.status, refused.code) == (403, "over-quota")
+    assert "2 of your jobs have not ended" in refused.json()["detail"] and refused.json()["hint"]
+    pool.submit(other)
+    pool.submit(pool.admin)
+    assert pool.ask("DELETE", f"/v1/jobs/{first}", token).status == 200
+    pool.submit(token)
+
+
+def test_uploads_beyond_the_quota_are_refused_before_a_byte_is_kept(pool: Pool) -> None:
+    token, other = pool.token("submitter"), pool.token("submitter")
+    pool.ask("PATCH", "/v1/pool", pool.admin, {"submitter_bytes": 10_000})
+    assert pool.ask("POST", "/v1/blobs", token, os.urandom(6000)).status == 201
+    used = pool.services.blobs.used_bytes()
+    refused = pool.ask("POST", "/v1/blobs", token, os.urandom(6000))
+    assert (refused.status, refused.code) == (403, "over-quota")
+    assert pool.services.blobs.used_bytes() == used
+    assert pool.ask("POST", "/v1/blobs", token, os.urandom(3000)).status == 201
+    assert pool.ask("POST", "/v1/blobs", other, os.urandom(6000)).status == 201
+
+
+def test_a_token_has_a_weight_and_it_is_shown(pool: Pool) -> None:
+    made = pool.ask("POST", "/v1/tokens", pool.admin, {"role": "submitter", "weight": 3.0})
+    assert made.status == 201 and made.json()["weight"] == 3.0
+    id = made.json()["id"]
+    assert parse_client_line(made.json()["line"]).token
+    shown: list[TokenView] = pool.ask("GET", "/v1/tokens", pool.admin).json()
+    assert [each["weight"] for each in shown if each["id"] == id] == [3.0]  # type: ignore[index]
+    assert pool.ask("POST", "/v1/tokens", pool.admin, {"role": "submitter", "weight": 0}).status == 400
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("1500", 1500), ("200MB", 200_000_000), ("1.5 TiB", 3 << 39), ("7k", 7000), ("12 B", 12)],
+)
+def test_sizes_are_written_as_people_write_them(text: str, size: int) -> None:
+    assert _size("--keep-bytes", text) == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", "much", "1e9", "5 XB", "9" * 20])
+def test_what_is_no_size_is_refused_by_name(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="--keep-bytes"):
+        _size("--keep-bytes", text)
