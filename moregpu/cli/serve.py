@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,6 +38,28 @@ def serve(
     name: Annotated[str, typer.Option(help="The pool's name; default: this machine's.")] = "",
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM chain of a certificate of your own.")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM key of that certificate.")] = None,
+    keep_bytes: Annotated[
+        str | None,
+        typer.Option(help="Outputs of ended jobs beyond this go, oldest first: 50GB; 0: no limit.", metavar="SIZE"),
+    ] = None,
+    submitter_jobs: Annotated[
+        int | None, typer.Option(help="Most jobs of one submitter that have not ended.", min=1, metavar="N")
+    ] = None,
+    submitter_bytes: Annotated[
+        str | None, typer.Option(help="Most that one submitter keeps here: 10GB; 0: no limit.", metavar="SIZE")
+    ] = None,
+    behind_tunnel: Annotated[
+        str, typer.Option(help="Public address of a tunnel that forwards here; invites carry it.", metavar="URL")
+    ] = "",
+    insecure_loopback: Annotated[
+        int | None,
+        typer.Option(
+            help="Open this port without TLS, on loopback alone, for programs of MoreGPU 1.x.",
+            metavar="PORT",
+            min=1,
+            max=65535,
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     as_json: JsonOption = False,
 ) -> None:
@@ -59,6 +82,9 @@ def serve(
         tls_cert=str(tls_cert) if tls_cert else "",
         tls_key=str(tls_key) if tls_key else "",
         worker_invite=worker,
+        keep_bytes=_size("--keep-bytes", keep_bytes),
+        submitter_jobs=submitter_jobs,
+        submitter_bytes=_size("--submitter-bytes", submitter_bytes),
     )
     with contextlib.ExitStack() as stack:
 
@@ -70,6 +96,20 @@ def serve(
                 stack.enter_context(_worker_process(worker_state, opening.worker_line))
 
         _run(run_coordinator(config, ready))
+
+
+def _size(option: str, text: str | None) -> int | None:
+    """Bytes of a size as people write it: `1500`, `200 MB`, `1.5TiB`. Raises `InvalidRequest`."""
+    from moregpu.errors import InvalidRequest
+
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*(?:([kMGT])(i?)B?|B)?\s*", text)
+    if match is None:
+        raise InvalidRequest(f"{option} {text[:20]!r} is no size", "write it like 200MB, 50GB or 1TiB")
+    number, unit, binary = match.groups()
+    power = " kMGT".index(unit) if unit else 0
+    return int(float(number) * (1024 if binary else 1000) ** power)
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
@@ -100,6 +140,8 @@ def _tell(opening: Opening, *, as_json: bool) -> None:
         f"             {opening.note}",
         f"State        {opening.state} ({_kept(opening)})",
     ]
+    if opening.plain_url:
+        lines.append(f"Without TLS  {opening.plain_url} (this machine, tokens of scope compat)")
     if opening.profile:
         lines.append(f"Profile      {opening.profile}: commands on this machine just work")
     if opening.first:
@@ -135,6 +177,8 @@ def _facts(opening: Opening) -> dict[str, object]:
         "profile": opening.profile,
         "first": opening.first,
     }
+    if opening.plain_url:
+        facts["plain_url"] = opening.plain_url
     if opening.first:
         facts |= {"admin": opening.admin_line, "invite": opening.invite_line}
     return facts

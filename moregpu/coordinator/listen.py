@@ -39,9 +39,12 @@ _RESERVED_FILES = 256
 
 
 class Doorway(Server):
-    """A uvicorn server that accepts by itself, leaves signals to its caller, and ends when it is told to."""
+    """A uvicorn server that accepts by itself, leaves signals to its caller, and ends when it is told to.
 
-    def __init__(self, app: ASGIApp, context: ssl.SSLContext, listeners: list[socket.socket]):
+    Without a `context` it speaks without TLS: only ever on loopback.
+    """
+
+    def __init__(self, app: ASGIApp, context: ssl.SSLContext | None, listeners: list[socket.socket]):
         super().__init__(
             Config(
                 app,
@@ -59,7 +62,7 @@ class Doorway(Server):
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=5,
                 interface="asgi3",
-                ssl_context_factory=lambda config, default: context,
+                ssl_context_factory=None if context is None else lambda config, default: context,
             )
         )
         self.config.load()
@@ -135,12 +138,15 @@ class Doorway(Server):
             listener.close()
 
     async def _shake_hands(self, connection: socket.socket) -> None:
-        """TLS, and from then on the connection is uvicorn's."""
+        """TLS, where it is spoken, and from then on the connection is uvicorn's."""
         try:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._protocol, connection, ssl=self._context, ssl_handshake_timeout=HEAD_S
+                self._protocol,
+                connection,
+                ssl=self._context,
+                ssl_handshake_timeout=None if self._context is None else HEAD_S,
             )
         except (OSError, TimeoutError) as error:  # plain HTTP, TLS 1.2, silence, or gone
             log.debug("a TLS handshake failed", extra=facts(why=str(error)))

@@ -7,6 +7,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 import msgspec
 import psutil
@@ -14,7 +15,7 @@ import psutil
 from moregpu.errors import InvalidRequest, PortInUse
 
 MAX_ADDRESSES = 4
-_LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,17 +28,23 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     loopback_only: bool
     port: int
     """Where it listens here; what is advertised may name another."""
+    tunnel: str = ""
+    """"host:port" of a tunnel that ends TLS and forwards to here; the first of `addresses`, if there is one."""
 
     @property
     def note(self) -> str:
         """One sentence about who can come."""
+        if self.tunnel:
+            return f"reachable through the tunnel at {self.tunnel}; whoever runs it sees what HTTP clients send"
         if self.loopback_only:
             return "this machine only; `moregpu serve --host 0.0.0.0` lets others in"
         return "reachable at " + ", ".join(self.addresses)
 
 
-def reach(host: str, port: int, advertise: Sequence[str] = (), allowed_hosts: Sequence[str] = ()) -> Reach:
-    """What a coordinator that listens on `host` advertises.
+def reach(
+    host: str, port: int, advertise: Sequence[str] = (), allowed_hosts: Sequence[str] = (), tunnel_url: str = ""
+) -> Reach:
+    """What a coordinator that listens on `host` advertises. `tunnel_url`: what `--behind-tunnel` says.
 
     `advertise` (names, addresses, or "name:port" where a router forwards) replaces what is found by itself: the host's
     name and its addresses once `host` is wider than loopback. Raises `InvalidRequest` for more than four.
@@ -46,7 +53,11 @@ def reach(host: str, port: int, advertise: Sequence[str] = (), allowed_hosts: Se
         raise InvalidRequest(f"{len(advertise)} advertised names", f"an invite carries at most {MAX_ADDRESSES}")
     loopback = is_loopback(host)
     names = list(advertise) if advertise else ([_spelled_loopback(host)] if loopback else _found(host))
-    addresses = tuple(dict.fromkeys(_with_port(name, port) for name in names))[:MAX_ADDRESSES]
+    tunnel = tunnel_address(tunnel_url) if tunnel_url else ""
+    found = [_with_port(name, port) for name in names]
+    if tunnel:  # a loopback address is of no use to who comes through the tunnel
+        found = [tunnel, *(found if advertise or not loopback else ())]
+    addresses = tuple(dict.fromkeys(found))[:MAX_ADDRESSES]
     hosts = {host_of(address) for address in addresses} | {entry.lower() for entry in allowed_hosts}
     if not _is_any(host):
         hosts.add(host.lower())
@@ -54,10 +65,35 @@ def reach(host: str, port: int, advertise: Sequence[str] = (), allowed_hosts: Se
         hosts.update(name.lower() for name in _found(host))
     return Reach(
         addresses=addresses,
-        hosts=frozenset(hosts | set(_LOOPBACK_HOSTS)),
-        loopback_only=loopback and not advertise,
+        hosts=frozenset(hosts | LOOPBACK_HOSTS),
+        loopback_only=loopback and not advertise and not tunnel,
         port=port,
+        tunnel=tunnel,
     )
+
+
+def tunnel_address(url: str) -> str:
+    """The "host:port" of a tunnel's public URL. Raises `InvalidRequest` for anything but https://HOST[:PORT]."""
+    try:
+        parts = urlsplit(url.strip())
+        host, port = parts.hostname or "", parts.port or 443
+    except ValueError:
+        parts, host, port = urlsplit(""), "", 0
+    bare = parts.path in ("", "/") and not parts.query and not parts.fragment and parts.username is None
+    if parts.scheme != "https" or not host or not bare:
+        raise InvalidRequest(
+            f"{url[:80]!r} is no public address of a tunnel", "give it whole: --behind-tunnel https://pool.example.com"
+        )
+    return _with_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", port)
+
+
+def plain_loopback_sockets(port: int) -> list[socket.socket]:
+    """Bind and listen on 127.0.0.1 and, where it exists, ::1; raises `PortInUse`."""
+    (first,) = listening_sockets("127.0.0.1", port)
+    try:
+        return [first, *listening_sockets("::1", int(first.getsockname()[1]))]
+    except (PortInUse, InvalidRequest):  # no IPv6 here
+        return [first]
 
 
 def listening_sockets(host: str, port: int) -> list[socket.socket]:

@@ -32,7 +32,7 @@ from moregpu.coordinator.limits import DeskConfig
 from moregpu.coordinator.listen import Doorway
 from moregpu.coordinator.local import Listening, save_listening
 from moregpu.coordinator.measures import Measures
-from moregpu.coordinator.reach import Reach, host_of, listening_sockets, reach
+from moregpu.coordinator.reach import Reach, host_of, listening_sockets, plain_loopback_sockets, reach
 from moregpu.coordinator.residents import Residents
 from moregpu.coordinator.rotation import Rotation
 from moregpu.coordinator.settings import NAME_SETTING, PoolSettings
@@ -45,9 +45,9 @@ from moregpu.platform import paths
 from moregpu.platform.logs import facts
 from moregpu.platform.private import private_folder
 from moregpu.platform.secrets import TokenStore
-from moregpu.wire.api import InviteRequest
+from moregpu.wire.api import InviteRequest, PoolChange
 from moregpu.wire.identity import fingerprint
-from moregpu.wire.invite import ClientLine, token_id
+from moregpu.wire.invite import token_id
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,19 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tls_cert: Annotated[str, Meta(title="Certificate", description="PEM chain; empty: its own")] = ""
     tls_key: Annotated[str, Meta(title="Key", description="PEM key of that certificate")] = ""
     profile: Annotated[str, Meta(title="Profile", description="Saved for this user; empty: none")] = paths.LOCAL_PROFILE
+    keep_bytes: (
+        Annotated[int, Meta(title="Keep", description="Bytes of outputs that are kept; 0: no limit", ge=0)] | None
+    ) = None
+    submitter_jobs: (
+        Annotated[int, Meta(title="Jobs a submitter", description="Most that have not ended", ge=1)] | None
+    ) = None
+    submitter_bytes: (
+        Annotated[int, Meta(title="Bytes a submitter", description="Most that are kept; 0: no limit", ge=0)] | None
+    ) = None
+    behind_tunnel: Annotated[str, Meta(title="Tunnel", description="Public https URL that forwards here")] = ""
+    insecure_loopback: Annotated[
+        int | None, Meta(title="Port without TLS", description="For programs of MoreGPU 1.x on this machine alone")
+    ] = None
     worker_invite: Annotated[bool, Meta(title="Invite for a worker of this machine")] = False
 
 
@@ -89,6 +102,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """First run only: the admin's `MGPUC1-` line."""
     invite_line: str = ""
     """First run only: an invite for one worker, good for an hour."""
+    plain_url: str = ""
+    """With `insecure_loopback`: where programs of this machine come without TLS."""
     worker_line: str = ""
     """With `worker_invite`: an invite for the worker of this machine."""
     profile: str = ""
@@ -120,29 +135,31 @@ class Coordinator(NamedTuple):
 @asynccontextmanager
 async def coordinator(config: ServeConfig) -> AsyncGenerator[Coordinator]:
     """Run a coordinator inside a block; raises like `serve`."""
-    async with _parts(config) as (doorway, services, opening):
+    async with _parts(config) as (doorways, services, opening):
         housekeeping = Housekeeping(services)
-        serving = asyncio.create_task(doorway.run_doors())
+        serving = [asyncio.create_task(doorway.run_doors()) for doorway in doorways]
         keeping = asyncio.create_task(housekeeping.run())
         measuring = asyncio.create_task(services.measures.run())
         try:
             log.info("the coordinator listens", extra=facts(addresses=opening.addresses, pool=opening.pool_name))
-            yield Coordinator(opening, services, (serving, keeping, measuring))
+            yield Coordinator(opening, services, (*serving, keeping, measuring))
         finally:
             for beside in (keeping, measuring):
                 beside.cancel()
             await asyncio.gather(keeping, measuring, return_exceptions=True)
-            doorway.close_listeners()
+            for doorway in doorways:
+                doorway.close_listeners()
             await services.desk.stop()
-            doorway.end()
-            await serving
+            for doorway in doorways:
+                doorway.end()
+            await asyncio.gather(*serving)
             await services.authority.keep_uses()
             await housekeeping.sign_head()
             log.info("the coordinator stopped")
 
 
 @asynccontextmanager
-async def _parts(config: ServeConfig) -> AsyncGenerator[tuple[Doorway, Services, Opening]]:
+async def _parts(config: ServeConfig) -> AsyncGenerator[tuple[list[Doorway], Services, Opening]]:
     """All parts of a coordinator, started; what was opened is closed in reverse."""
     async with contextlib.AsyncExitStack() as stack:
         state = open_state(Path(config.state) if config.state else paths.state_folder("pool"))
@@ -150,7 +167,10 @@ async def _parts(config: ServeConfig) -> AsyncGenerator[tuple[Doorway, Services,
         listeners = listening_sockets(config.host, config.port)
         for listener in listeners:
             stack.callback(listener.close)
-        place = reach(config.host, _port(listeners), config.advertise, config.allowed_hosts)
+        place = reach(config.host, _port(listeners), config.advertise, config.allowed_hosts, config.behind_tunnel)
+        plain = [] if config.insecure_loopback is None else plain_loopback_sockets(config.insecure_loopback)
+        for listener in plain:
+            stack.callback(listener.close)
         certificate = _certificate(config, state, place)
         context = server_context(certificate)
         clock, offload = SystemClock(), ThreadOffload()
@@ -165,6 +185,14 @@ async def _parts(config: ServeConfig) -> AsyncGenerator[tuple[Doorway, Services,
             DeskConfig(pool_name=name, leaves=(certificate.leaf_sha256,)),
         )  # fmt: skip
         settings = await PoolSettings.load(store, name)
+        await settings.change(
+            PoolChange(
+                keep_bytes=config.keep_bytes,
+                submitter_jobs=config.submitter_jobs,
+                submitter_bytes=config.submitter_bytes,
+            )
+        )
+        desk.quotas = settings.limits.quotas
         residents = Residents(store, state.setting_key, os.urandom)
         await residents.load()
         measures = Measures(store, clock)
@@ -195,9 +223,15 @@ async def _parts(config: ServeConfig) -> AsyncGenerator[tuple[Doorway, Services,
         )
         await desk.start()
         stack.push_async_callback(desk.stop)  # again at the end, harmlessly; alone when something here fails
-        save_listening(state.path, Listening(addresses=place.addresses, pin=certificate.pin, pool_name=name))
-        opening = await _opening(config, state, services)
-        yield Doorway(build_app(services), context, listeners), services, opening
+        own = not place.tunnel
+        addresses, pin = (place.addresses, certificate.pin) if own else ((place.tunnel,), b"")
+        save_listening(state.path, Listening(addresses=addresses, pin=pin, pool_name=name))
+        opening = await _opening(config, state, services, plain)
+        doorways = [Doorway(build_app(services), context, listeners)]
+        if plain:
+            log.warning("a port without TLS is open on loopback", extra=facts(url=opening.plain_url))
+            doorways.append(Doorway(build_app(services, plain=True), None, plain))
+        yield doorways, services, opening
 
 
 def _port(listeners: list[socket.socket]) -> int:
@@ -224,7 +258,7 @@ async def _pool_name(config: ServeConfig, store: Store) -> str:
 # ---- the first run, and what is told ---------------------------------------------------------------------------------
 
 
-async def _opening(config: ServeConfig, state: StateFolder, services: Services) -> Opening:
+async def _opening(config: ServeConfig, state: StateFolder, services: Services, plain: list[socket.socket]) -> Opening:
     pool = services.pool
     first = not await services.desk.store.tokens()
     token = invite_line = worker_line = ""
@@ -244,8 +278,9 @@ async def _opening(config: ServeConfig, state: StateFolder, services: Services) 
         state=state.path,
         secrets_in=state.secrets_in,
         first=first,
-        admin_line=ClientLine(addresses=pool.reach.addresses, pin=pool.pin, token=token).line() if first else "",
+        admin_line=pool.client_line(token) if first else "",
         invite_line=invite_line,
+        plain_url=f"http://127.0.0.1:{_port(plain)}" if plain else "",
         worker_line=worker_line,
         profile=await _save_profile(config, services, token),
     )

@@ -13,19 +13,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from moregpu.coordinator.api.ask import Answer, Ask, ClientGone, Stream
 from moregpu.coordinator.api.compat.doors import error_body
-from moregpu.coordinator.api.guard import check_origin
+from moregpu.coordinator.api.guard import check_origin, check_plain
 from moregpu.coordinator.api.problems import PROBLEM_JSON, MethodNotAllowed, encoded, problem, problem_headers
 from moregpu.coordinator.api.services import Services
 from moregpu.coordinator.api.socket import SocketAsk
 from moregpu.coordinator.api.table import DOORS, SOCKETS, Door, SocketDoor, admit, admit_to_job
-from moregpu.errors import MoreGPUError, NotFound, Unavailable
+from moregpu.coordinator.reach import LOOPBACK_HOSTS
+from moregpu.errors import Forbidden, MoreGPUError, NotFound, Unavailable
 from moregpu.platform.logs import facts
 
 log = logging.getLogger(__name__)
 
 
-def build_app(services: Services) -> ASGIApp:
-    """All doors of one coordinator."""
+def build_app(services: Services, *, plain: bool = False) -> ASGIApp:
+    """All doors of one coordinator. `plain`: for the port without TLS, where only tokens of scope `compat` count."""
     by_path: dict[str, dict[str, Door]] = {}
     for door in DOORS:
         by_path.setdefault(door.path, {})[door.verb] = door
@@ -34,15 +35,16 @@ def build_app(services: Services) -> ASGIApp:
         *(WebSocketRoute(door.path, endpoint=_Socket(door)) for door in SOCKETS),
     ]
     router = Router(routes, redirect_slashes=False, default=_nowhere)
-    return _Guard(router, services)
+    return _Guard(router, services, plain=plain)
 
 
 class _Guard:
     """Host and Origin first; whatever goes wrong behind becomes a problem document, and no traceback leaves."""
 
-    def __init__(self, inner: ASGIApp, services: Services):
+    def __init__(self, inner: ASGIApp, services: Services, *, plain: bool):
         self._inner = inner
         self._services = services
+        self._plain = plain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -52,6 +54,7 @@ class _Guard:
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         ask = Ask(scope, receive, send, self._services)
+        ask.plain = self._plain
         scope["moregpu.ask"] = ask
         began = time.perf_counter()
         try:
@@ -63,7 +66,7 @@ class _Guard:
 
     async def _answered(self, ask: Ask, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            check_origin(ask.headers, self._services.pool.reach.hosts)
+            self._check(ask.headers)
             await self._inner(scope, receive, send)
         except ClientGone:
             return
@@ -81,7 +84,9 @@ class _Guard:
         ask = SocketAsk(scope, receive, send, self._services)
         scope["moregpu.socket"] = ask
         try:
-            check_origin(ask.headers, self._services.pool.reach.hosts)
+            self._check(ask.headers)
+            if self._plain:
+                raise Forbidden("the port without TLS opens no WebSocket", "use the port with TLS")
             await self._inner(scope, receive, send)
         except ConnectionError:
             return
@@ -96,6 +101,13 @@ class _Guard:
                 await ask.refuse(MoreGPUError("the coordinator failed at this"))
             else:
                 await ask.close(1011, "the coordinator failed at this")
+
+    def _check(self, headers: Mapping[str, str]) -> None:
+        if self._plain:
+            check_plain(headers)
+            check_origin(headers, LOOPBACK_HOSTS, "http")
+        else:
+            check_origin(headers, self._services.pool.reach.hosts)
 
 
 class _Path:

@@ -68,6 +68,8 @@ class Ask:
         self.query = query_of(scope)
         self.body_read = False
         """Whether the whole body was taken; if not, the connection cannot carry another request."""
+        self.plain = False
+        """Whether it came without TLS."""
         self.compat = False
         """Whether the path is one of MoreGPU 1.x: errors are said in its words."""
         self.route = "none"

@@ -18,6 +18,7 @@ from moregpu.coordinator.rotation import Rotation
 from moregpu.coordinator.settings import PoolSettings
 from moregpu.coordinator.traffic import Traffic
 from moregpu.wire.identity import PoolKeys
+from moregpu.wire.invite import ClientLine
 
 if TYPE_CHECKING:
     from moregpu.coordinator.api.pool import Auditor
@@ -32,6 +33,12 @@ class PoolInfo(msgspec.Struct, frozen=True, kw_only=True):
     reach: Reach
     pin: bytes
     started_at: float
+
+    def client_line(self, token: str) -> str:
+        """The `MGPUC1-` line of a token. Through a tunnel, the system verifies the certificate."""
+        if self.reach.tunnel:
+            return ClientLine(addresses=(self.reach.tunnel,), pin=b"", token=token).line()
+        return ClientLine(addresses=self.reach.addresses, pin=self.pin, token=token).line()
 
 
 @dataclass(frozen=True, kw_only=True)

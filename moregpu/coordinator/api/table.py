@@ -193,11 +193,19 @@ SOCKETS: tuple[SocketDoor, ...] = (
 
 async def admit(ask: Ask | SocketAsk, door: Door | SocketDoor) -> None:
     """Ask who it is and whether its role suffices. Raises `Unauthorized`, `TooManyRequests`, `Forbidden`."""
+    plain = isinstance(ask, Ask) and ask.plain
+    if door.access == "bearer" and plain:
+        raise Forbidden("blobs do not travel without TLS", "use the port with TLS")
     if door.access in ("public", "bearer"):
         return
     compat_door = isinstance(door, Door) and (door.compat or door.path == "/metrics")
     authorization = compat.authorization_of(ask.headers) if compat_door else ask.headers.get("authorization", "")
     who = await ask.services.authority.principal(authorization, ask.peer)
+    if plain and who.scope != "compat":
+        raise Forbidden(
+            "without TLS only tokens of scope compat are taken",
+            "make one with scope compat; and revoke this one, if others can listen on this machine",
+        )
     if who.scope == "compat" and not compat_door and door.path != "/v1/me":
         raise Forbidden("this token is for the calls of MoreGPU 1.x alone", "a token of scope all does that")
     if _RANK[who.role] < _RANK[door.access]:

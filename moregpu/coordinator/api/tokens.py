@@ -5,16 +5,15 @@ from __future__ import annotations
 from moregpu.coordinator.api.ask import Answer, Ask
 from moregpu.coordinator.store.protocol import TokenRow
 from moregpu.wire.api import Me, TokenRequest, TokenView
-from moregpu.wire.invite import ClientLine
 
 
 async def create(ask: Ask) -> Answer:
     """Make a token; its line (`MGPUC1-…`) is shown this once."""
     wanted = await ask.decoded(TokenRequest)
-    row, token = await ask.services.authority.create(wanted.role, wanted.label, wanted.expires_s, wanted.scope)
-    pool = ask.services.pool
-    line = ClientLine(addresses=pool.reach.addresses, pin=pool.pin, token=token).line()
-    return ask.answer(_view(row, line), 201)
+    row, token = await ask.services.authority.create(
+        wanted.role, wanted.label, wanted.expires_s, wanted.scope, wanted.weight
+    )
+    return ask.answer(_view(row, ask.services.pool.client_line(token)), 201)
 
 
 async def list_tokens(ask: Ask) -> Answer:
@@ -44,4 +43,5 @@ def _view(row: TokenRow, line: str = "") -> TokenView:
         used_at=row.used_at,
         line=line,
         scope=row.scope,
+        weight=row.weight,
     )
