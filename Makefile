@@ -5,10 +5,11 @@
 #   make quick       what a change wants to know, in under a minute
 #   make acceptance  what takes long: soak, many kills, peers
 #   make bench       tiny-job latency and jobs a second
+#   make simulate    a night of simulated pools: make simulate SEEDS=100000
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick acceptance bench lint clean
+.PHONY: help demo test quick acceptance bench simulate lint clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -17,7 +18,7 @@ WITH_TESTS := .[test,gpu,tray]
 PACKAGES := moregpu moregpu_tui moregpu_tray kernels tests benchmarks
 
 help:
-	@sed -n '3,7s/^#   //p' Makefile
+	@sed -n '3,8s/^#   //p' Makefile
 
 demo: $(VENV)/.ready-base
 	@$(BIN)/python -m moregpu demo $(DEMO)
@@ -34,6 +35,10 @@ acceptance: $(VENV)/.ready-test
 
 bench: $(VENV)/.ready-test
 	@$(BIN)/python -m benchmarks.pool $(BENCH)
+
+SEEDS := 1000
+simulate: $(VENV)/.ready-test
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(SIMULATE)
 
 lint: $(VENV)/.ready-test
 	$(BIN)/ruff format --check $(PACKAGES)

@@ -1,0 +1,54 @@
+"""A pool from one seed, 500 times: nothing that was promised is broken, whatever goes wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.history import slow_world
+from tests.simulation.many import run, told
+from tests.simulation.script import script_of
+
+HISTORIES = 520
+PART = 65
+
+FOUND = {
+    290: "a check that ended after its session was replaced starved the worker for ever",
+    706: "a crash between a blob's file and its row left the file for ever",
+    743: "a wait that ran out told the end of a job before its commit",
+    1029: "the same, once the disk had been waited for in the wrong order",
+    2199: "after a commit that failed, a lease was taken back twice, and the reaper failed",
+    2562: "who had voted kept a task from the only worker left, which had failed it once",
+    2570: "a refused result named the blob of an accepted one, and had it deleted",
+}
+"""Seeds that once failed, and the bug that each of them found."""
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, PART))
+def test_histories_keep_every_promise(first: int) -> None:
+    with slow_world():
+        for seed in range(first, first + PART):
+            outcome = run(script_of(seed))
+            if outcome.problems:
+                pytest.fail(told(outcome))
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_history_that_once_failed_does_so_no_more(seed: int) -> None:
+    with slow_world():
+        outcome = run(script_of(seed))
+        if outcome.problems:
+            pytest.fail(told(outcome))
+
+
+def test_histories_reach_what_they_are_for() -> None:
+    """Crashes, rogues, ciphers, trials, full disks: all of it is drawn within the first hundred seeds."""
+    scripts = [script_of(seed) for seed in range(100)]
+    faults = {fault.what for script in scripts for fault in script.faults}
+    kinds = {machine.kind for script in scripts for machine in script.machines}
+    works = [work for script in scripts for work in script.works]
+    assert len(faults) >= 20
+    assert len(kinds) == 12 - len({"honest", "slow", "hasty"} - kinds)
+    assert {work.then for work in works} == {"follow", "cancel", "vanish", "hang up"}
+    assert {work.check for work in works} == {"spot", "full", "none", "agree"}
+    assert any(script.noise for script in scripts) and any(script.trials for script in scripts)
+    assert any(work.after is not None for work in works) and any(work.twice for work in works)
