@@ -11,6 +11,7 @@ import typer
 from moregpu.cli.show import JsonOption
 from moregpu.errors import InviteRefused
 from moregpu.wire.invite import Invite, parse_invite
+from moregpu.worker.adapters import EngineChoice
 from moregpu.worker.config import WorkerConfig
 from moregpu.worker.enrol import find_invite, introduction, refuse_argument
 from moregpu.worker.home import has_joined, worker_folder
@@ -23,6 +24,15 @@ def join(
     name: Annotated[str, typer.Option(help="What the pool calls this machine; by default its own name.")] = "",
     ceiling: Annotated[float, typer.Option(min=0.05, max=1.0, help="Highest share of a device to use.")] = 0.85,
     schedule: Annotated[str, typer.Option(help="always, 22:00-07:00, or mon-fri 19:00-07:00; sat,sun")] = "always",
+    engine: Annotated[
+        EngineChoice, typer.Option(help="auto: real GPUs and the CPU. gpu: a software adapter, too. cpu: no GPU.")
+    ] = "auto",
+    device: Annotated[
+        str, typer.Option(help="Only graphics adapters whose key begins so: python -m moregpu_kernels info.")
+    ] = "",
+    hang: Annotated[
+        float, typer.Option(min=1.0, help="Seconds after which a compute process that gives no sign is replaced.")
+    ] = 120.0,
     yields: Annotated[
         bool,
         typer.Option(
@@ -47,6 +57,9 @@ def join(
         cores=cores,
         ceiling=ceiling,
         schedule=schedule,
+        engine=engine,
+        device=device,
+        hang_s=hang,
         **({} if yields else {"yields": False}),
         json_lines=as_json,
     )

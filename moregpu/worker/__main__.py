@@ -25,6 +25,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cores", type=int, default=defaults.cores, help="CPU cores to lend (default: all but one)")
     parser.add_argument("--ceiling", type=float, default=defaults.ceiling, help="highest share of a device (0.85)")
     parser.add_argument("--schedule", default=defaults.schedule, help="always, 22:00-07:00, …")
+    parser.add_argument("--engine", default=defaults.engine, help="auto, gpu (a software adapter, too) or cpu")
+    parser.add_argument("--device", default=defaults.device, help="only graphics adapters whose key begins so")
     given = parser.parse_args(arguments)
     try:
         config = WorkerConfig.checked(**vars(given))

@@ -20,11 +20,12 @@ from moregpu.blobs.cache import SealedCache
 from moregpu.errors import KeyringLocked, MoreGPUError, NotConfigured
 from moregpu.jobs import Blob
 from moregpu.wire.identity import WorkerKeys
-from moregpu.wire.messages import Limits, ResultEntry, Welcome
+from moregpu.wire.messages import Assignment, LeaseRef, Limits, ResultEntry, Welcome
+from moregpu.worker.adapters import find_devices
 from moregpu.worker.compute import Compute
 from moregpu.worker.config import WorkerConfig
 from moregpu.worker.connections import Connections, Dropped, Refused
-from moregpu.worker.devices import cpu_device, lent_cores, machine_name, system_text, version
+from moregpu.worker.devices import lent_cores, machine_name, system_text, version
 from moregpu.worker.home import WorkerHome
 from moregpu.worker.limits import WorkerLimits
 from moregpu.worker.probes.cpu import CpuLoad
@@ -77,10 +78,21 @@ class Agent:
         *,
         random: Random | None = None,
         sense: Callable[[Callable[[], None], CpuLoad], Senses] = Senses,
+        ran: Callable[[Assignment, float], None] = lambda _assignment, _seconds: None,
     ):
-        """`observe` is called, on the agent's thread, whenever the status changes. `sense` starts the probes.
+        """Prepare it; `run` starts it.
 
-        Raises `NotConfigured` when the folder belongs to no pool, `InvalidRequest` for a wrong schedule.
+        Args:
+            home: the worker's open state folder.
+            config: how it is set up.
+            observe: called, on the agent's thread, whenever the status changes.
+            random: for jitter.
+            sense: starts the probes.
+            ran: called, on the agent's thread, with each task that was computed here and its seconds.
+
+        Raises:
+            NotConfigured: the folder belongs to no pool.
+            InvalidRequest: a wrong schedule.
         """
         if home.enrolment is None:
             raise NotConfigured("this worker belongs to no pool", "give `moregpu join` an invite")
@@ -93,8 +105,12 @@ class Agent:
         self._limits = WorkerLimits(owner, self._decide_now, self._decide)
         self._governor = Governor() if config.yields else None
         self._sense = sense
+        self._ran = ran
         self._senses: Senses | None = None
         self._told = ToldDuty()
+        self._computes: dict[str, Compute] = {}
+        self._computes_on = ""
+        self._aside: dict[str, str] = {}  # device → why it is put aside
         self._in_force = -1.0  # the duty that the compute process was told
         self._approved = True
         self._state: State = "starting"
@@ -146,7 +162,9 @@ class Agent:
         enrolment = self._home.enrolment
         if enrolment is None:
             raise NotConfigured("this worker belongs to no pool", "give `moregpu join` an invite")
-        device = cpu_device(lent_cores(self._config.cores))
+        cores = lent_cores(self._config.cores)
+        found = await asyncio.to_thread(find_devices, cores, self._config.engine, self._config.device)
+        self._computes_on = found.told
         self._session = WorkerSession(
             keys,
             Identity(
@@ -156,8 +174,8 @@ class Agent:
                 boot=os.urandom(16),
                 system=system_text(),
                 version=version(),
-                devices=(device,),
-                kinds=tuple(KINDS),
+                devices=found.devices,
+                kinds=tuple(kind for kind in KINDS if self._config.kinds is None or kind in self._config.kinds),
             ),
             self._limits.owner,
             self._random,
@@ -170,16 +188,26 @@ class Agent:
         self._results = KeptResults(self._home.folder / "results")
         self._session.restore(self._results.load(), self._now())
         self._transfers = Transfers(SealedCache(self._home.folder / "cache", self._config.cache_bytes))
-        computes: dict[str, Compute] = {}
-        self._work = Work(self._session, computes, self._transfers, connections.wake.set, self._kept, self._now)
-        self._compute = computes[device.id] = Compute(
-            self._work,
-            device=device.id,
-            cores=device.cores,
-            memory_bytes=device.memory_bytes,
-            hang_s=self._config.hang_s,
-            unload_s=self._config.unload_s,
+        self._work = Work(
+            self._session,
+            self._computes,
+            self._transfers,
+            connections.wake.set,
+            self._kept,
+            self._now,
+            self._ran,
+            self._put_aside,
         )
+        for device in found.devices:
+            self._computes[device.id] = Compute(
+                self._work,
+                device=device.id,
+                cores=cores,
+                memory_bytes=device.memory_bytes,
+                adapter=found.adapters.get(device.id, ""),
+                hang_s=self._config.hang_s,
+                unload_s=self._config.unload_s,
+            )
         self._settling: asyncio.TimerHandle | None = None
         self._cpu = CpuLoad(self._own_processes)
         if self._governor is not None:
@@ -203,7 +231,8 @@ class Agent:
             self._limits.close()
             self._keep_old()
             await self._work.close()
-            await self._compute.close()
+            for compute in self._computes.values():
+                await compute.close()
             self._transfers.close()
 
     async def _keys(self) -> WorkerKeys | None:
@@ -236,7 +265,7 @@ class Agent:
                 case Admitted(welcome=welcome):
                     self._admitted(welcome)
                     self._approved = not welcome.pending
-                    self._compute.warm_up()
+                    self._warm_up()
                     self._show(self._settled_state(), self._limits.decision.reason)
                 case Obey(limits=limits, approved=approved):
                     self._approved = approved
@@ -245,6 +274,26 @@ class Agent:
                     raise Dropped(reason)
                 case Refusal(error=error, again=again):
                     raise Refused(error, again)
+
+    def _warm_up(self) -> None:
+        """Start the best device's process before it is needed; the others start with their first task."""
+        working = (compute for compute in self._computes.values() if not compute.aside)
+        best = next(working, None)
+        if best is not None:
+            best.warm_up()
+
+    def _put_aside(self, device: str, reason: str, waiting: list[LeaseRef]) -> None:
+        """A device is gone: what waits for it goes back, and the pool learns by a new Hello what is left.
+
+        Nothing more is said on this connection, so that the failure of its task is heard only when nobody would give
+        it to the same device again.
+        """
+        self._aside[device] = reason
+        self._perform(self._session.put_aside(device, waiting, f"{device} is put aside"))
+        if self._connections is not None:
+            self._connections.renew(f"{device} is put aside")
+        self._decide_now()
+        self._warm_up()
 
     def _admitted(self, welcome: Welcome) -> None:
         """Keep what a Welcome said; a full disk only means that the next start asks again."""
@@ -302,10 +351,12 @@ class Agent:
         duty = limits.decision.value
         if abs(duty - self._in_force) >= SAME_DUTY or (duty == 0.0) != (self._in_force == 0.0):
             self._in_force = duty
-            self._compute.set_duty(duty)
+            for compute in self._computes.values():
+                compute.set_duty(duty)
         told = limits.decision if self._governor is None else self._told.tell(limits.decision, now)
-        if told is not None and (told.reason != session.reason or session.duty.get(self._compute.device) != told.value):
-            self._perform(session.set_duty({self._compute.device: told.value}, told.reason, now))
+        shares = {} if told is None else {device: told.value for device in self._computes if device not in self._aside}
+        if told is not None and (told.reason, shares) != (session.reason, session.duty):
+            self._perform(session.set_duty(shares, told.reason, now))
             if self._connections is not None:
                 self._connections.wake.set()
         session.owner = limits.owner
@@ -313,7 +364,7 @@ class Agent:
 
     def _own_processes(self) -> list[int]:
         """Whose load is not the owner's."""
-        return [os.getpid(), *([self._compute.pid] if self._compute.pid else [])]
+        return [os.getpid(), *(compute.pid for compute in self._computes.values() if compute.pid is not None)]
 
     def _leave(self) -> None:
         if self._leaving:
@@ -363,6 +414,10 @@ class Agent:
             failed=work.tasks_failed if work else 0,
             busy_s=work.busy_s if work else 0.0,
             retry_s=link.retry_s if link is not None else None,
+            asked=self._limits.admin.ceiling,
+            others=round(20 * self._cpu.others) / 20 if session else 0.0,
+            computes_on=self._computes_on,
+            aside="; ".join(f"{device} is put aside: {why}" for device, why in self._aside.items()),
         )
         if status != self._shown:
             self._shown = status

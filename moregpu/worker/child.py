@@ -1,7 +1,8 @@
 """The compute child: one process a device, nice 19, that runs tasks one after another on its engine.
 
-`python -m moregpu.worker.child AGENT_PID FRAMES_FD PASSING_FD DEVICE MEMORY_BYTES`, started by the agent alone. It ends
-when its agent does: by the parent-death signal where the system has one, by the closed socket anywhere.
+`python -m moregpu.worker.child AGENT_PID FRAMES_FD PASSING_FD DEVICE MEMORY_BYTES [ADAPTER]`, started by the agent
+alone. With an adapter's key it computes on that one, else with NumPy on the CPU. It ends when its agent does: by the
+parent-death signal where the system has one, by the closed socket anywhere.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from moregpu.jobs import Planned, Tensor
 from moregpu.wire.text import clean
 from moregpu.worker.death import die_with
 from moregpu.worker.engines.numpy_engine import NumpyEngine
+from moregpu.worker.engines.unfit import DeviceUnfit
 from moregpu.worker.frames import (
     Beat,
     Done,
@@ -35,12 +37,13 @@ from moregpu.worker.frames import (
     SetDuty,
     Stopped,
     StopTask,
+    Unfit,
     frame,
 )
 from moregpu.worker.memory import AttachedRegions
 from moregpu.worker.slicing import DutySlicer, OutOfTime
 from moregpu.workloads import workload
-from moregpu.workloads.protocol import Cost, TaskSpec, TaskStopped
+from moregpu.workloads.protocol import Cost, KernelEngine, TaskSpec, TaskStopped
 
 DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(kind).newbyteorder("<")
@@ -56,22 +59,44 @@ _READ_BYTES = 1 << 18
 
 def main() -> None:
     """Serve the agent until it goes."""
-    agent, frames_fd, passing_fd, device, memory = sys.argv[1:6]
+    agent, frames_fd, passing_fd, device, memory, *adapter = sys.argv[1:7]
     die_with(int(agent))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the agent decides
     os.nice(19 - os.nice(0))
     frames = socket.socket(fileno=int(frames_fd))
     passing = socket.socket(fileno=int(passing_fd))
     try:
-        ComputeChild(frames, passing, NumpyEngine(device, int(memory))).serve()
+        engine = _engine(device, int(memory), adapter[0] if adapter else "")
+        ComputeChild(frames, passing, engine).serve()
+    except EngineError as error:  # there is nothing to compute with: say so, and let the agent end this process
+        frames.sendall(frame(Unfit(reason=clean(error.detail))))
+        while frames.recv(_READ_BYTES):
+            pass
     except (EOFError, ConnectionError):
         sys.exit(0)
+
+
+class Engine(KernelEngine, Protocol):
+    """An engine that says what it computes with."""
+
+    driver: str
+
+
+def _engine(device: str, memory_bytes: int, adapter: str) -> Engine:
+    """The engine of a device, ready for its first task. Raises `EngineError`."""
+    if not adapter:
+        return NumpyEngine(device, memory_bytes)
+    from moregpu.worker.engines.wgpu_engine import WgpuEngine  # a second, when cold
+
+    engine = WgpuEngine(device, adapter, memory_bytes)
+    engine.warm_up()
+    return engine
 
 
 class ComputeChild:
     """Queue, engine and slicer of one device."""
 
-    def __init__(self, frames: socket.socket, passing: socket.socket, engine: NumpyEngine):
+    def __init__(self, frames: socket.socket, passing: socket.socket, engine: Engine):
         self._frames = frames
         self._regions = AttachedRegions(passing)
         self._engine = engine
@@ -81,8 +106,8 @@ class ComputeChild:
         self._slicer = DutySlicer(self._listen, self._beat)
 
     def serve(self) -> None:
-        """Run tasks until the agent is gone (`EOFError`)."""
-        self._send(Ready(driver=f"numpy {np.__version__}", memory_budget_bytes=self._engine.memory_budget_bytes))
+        """Run tasks until the agent is gone (`EOFError`), or the device is (`DeviceUnfit`)."""
+        self._send(Ready(driver=self._engine.driver, memory_budget_bytes=self._engine.memory_budget_bytes))
         while True:
             while not self._queue:
                 self._listen(None)
@@ -106,6 +131,8 @@ class ComputeChild:
             self._send(Failed(number=task.number, code="time-limit", message=str(error), fault="task"))
         except TaskStopped:
             self._send(Stopped(number=task.number))
+        except DeviceUnfit:
+            raise  # it ends this process; the agent knows which task it was
         except EngineError as error:
             self._send(Failed(number=task.number, code=error.code, message=clean(str(error)), fault="engine"))
         except MoreGPUError as error:

@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -32,6 +32,7 @@ from moregpu.worker.frames import (
     SetDuty,
     Stopped,
     StopTask,
+    Unfit,
     frame,
 )
 from moregpu.worker.memory import Region, pass_region
@@ -51,10 +52,15 @@ START_S = 60.0
 """A child that has not loaded its engine by then is replaced (a cold disk takes seconds)."""
 
 MAX_RESTART_S = 30.0
-BLAS_VARIABLES = (
+
+STRIKES = 2
+"""Children in a row that crash or do not start, without a task done between: then a GPU is put aside."""
+
+THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS", "LP_NUM_THREADS",
 )  # fmt: skip
+"""What tells BLAS, and Mesa's software adapter, how many cores are lent."""
 
 
 class ComputeOwner(Protocol):
@@ -80,6 +86,10 @@ class ComputeOwner(Protocol):
         """It was stopped, or taken from the queue, as asked."""
         ...
 
+    def put_aside(self, device: str, reason: str) -> None:
+        """The device takes no more tasks; called before what it had in hand fails."""
+        ...
+
 
 class _Given(msgspec.Struct, kw_only=True):
     """A task that the child has not answered."""
@@ -101,10 +111,14 @@ class Compute:
         device: str,
         cores: int,
         memory_bytes: int = 1 << 30,
+        adapter: str = "",
         hang_s: float = 120.0,
         unload_s: float = 600.0,
     ):
+        """Prepare it. With `adapter` it is that graphics adapter, and can be put aside; else it is the CPU."""
         self.device = device
+        self.aside = ""
+        """Why it takes no more tasks; empty as long as it does."""
         self.driver = ""
         """What the child said it computes with; empty until it was ready once."""
         self.replaced = 0
@@ -112,6 +126,8 @@ class Compute:
         self._owner = owner
         self._cores = cores
         self._memory_bytes = memory_bytes
+        self._adapter = adapter
+        self._strikes = 0
         self._hang_s = hang_s
         self._unload_s = unload_s
         self._duty = 1.0
@@ -128,11 +144,14 @@ class Compute:
 
     def warm_up(self) -> None:
         """Start the child before it is needed."""
-        if self._child is None and self._start_at is None and not self._closed:
+        if self._child is None and self._start_at is None and not self._closed and not self.aside:
             self._start()
 
     def give(self, task: RunTask, raw: bytes = b"", region: Region | None = None) -> None:
         """Queue a task; `region` is its shared memory, where it has one."""
+        if self.aside:
+            self._owner.failed(task.number, self._blame(f"{self.device} is put aside: {self.aside}"))
+            return
         given = _Given(task=task, raw=raw, region=region)
         self._given[task.number] = given
         self.warm_up()
@@ -187,7 +206,8 @@ class Compute:
 
     def _start(self) -> None:
         self._start_at = None
-        self._child = _Child(self, self._loop, self.device, self._cores, self._memory_bytes)
+        facts = _Facts(self.device, self._cores, self._memory_bytes, self._adapter)
+        self._child = _Child(self, self._loop, facts)
         self._child.set_duty(self._duty)
         for given in self._given.values():
             self._child.give(given)
@@ -217,6 +237,7 @@ class Compute:
         if child.frozen or not self._given:
             return ""
         if not now - max(child.heard_at, child.woken_at) <= self._hang_s:
+            self._strikes = STRIKES  # a driver that hangs would do so again, for as long
             return f"the compute process gave no sign of life for {self._hang_s:g} s and was replaced"
         for given in self._given.values():
             if given.stop_asked_at is not None and now - given.stop_asked_at > STOP_S:
@@ -234,6 +255,10 @@ class Compute:
         child.kill()
         self.replaced += 1
         _log.warning("%s: %s", self.device, reason)
+        self._strikes += 1
+        if self._adapter and self._strikes >= STRIKES:
+            self._put_aside(reason)
+            return
         self._starts_failed = 0 if child.ready else self._starts_failed + 1
         # What was to be stopped has stopped; what ran is blamed; the rest is given to the next child.
         for number in [n for n, given in self._given.items() if given.stop_asked_at is not None]:
@@ -242,7 +267,7 @@ class Compute:
         head = next(iter(self._given.values()), None)
         if head is not None and (head.begun or not child.ready):
             del self._given[head.task.number]
-            self._owner.failed(head.task.number, TaskError(code=EngineError.code, message=reason, fault="engine"))
+            self._owner.failed(head.task.number, self._blame(reason))
         for given in self._given.values():
             given.begun = False
         if not self._given:
@@ -251,6 +276,26 @@ class Compute:
             self._start()
         else:
             self._start_at = self._loop.time() + min(0.5 * 2.0 ** (self._starts_failed - 1), MAX_RESTART_S)
+
+    def _put_aside(self, reason: str) -> None:
+        """Take no more tasks. What is in hand fails, with the device to blame, so that others get it."""
+        self.aside = reason
+        self._start_at = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        _log.warning("%s is put aside: %s", self.device, reason)
+        self._owner.put_aside(self.device, reason)
+        left, self._given = self._given, {}
+        for number, given in left.items():
+            if given.stop_asked_at is not None:
+                self._owner.stopped(number)
+            else:
+                self._owner.failed(number, self._blame(reason))
+
+    @staticmethod
+    def _blame(reason: str) -> TaskError:
+        return TaskError(code=EngineError.code, message=reason, fault="engine")
 
     # -- what the child says
 
@@ -265,7 +310,12 @@ class Compute:
             case Beat(number=number, share=share):
                 if share is not None and number in self._given:
                     self._owner.progressed(number, min(max(share, 0.0), 1.0))
+            case Unfit(reason=reason):
+                self._child = None
+                child.kill()
+                self._put_aside(reason)
             case Done(number=number):
+                self._strikes = 0
                 if self._given.pop(number, None) is not None:
                     self._owner.done(number, header, raw)
                 self._begin_next()
@@ -291,10 +341,19 @@ class Compute:
             self._owner.begun(head.task.number)
 
 
+class _Facts(NamedTuple):
+    """What a child is started with."""
+
+    device: str
+    cores: int
+    memory_bytes: int
+    adapter: str
+
+
 class _Child(asyncio.Protocol):
     """One child process and the socket to it."""
 
-    def __init__(self, compute: Compute, loop: asyncio.AbstractEventLoop, device: str, cores: int, memory_bytes: int):
+    def __init__(self, compute: Compute, loop: asyncio.AbstractEventLoop, facts: _Facts):
         self.ready = False
         self.frozen = False  # by SIGSTOP, to make a pause hold
         self.started_at = self.heard_at = self.woken_at = loop.time()
@@ -307,7 +366,7 @@ class _Child(asyncio.Protocol):
         self._early: list[bytes] = []  # frames until the transport is there
         self._reader = FrameReader()
         self._passed: set[int] = set()
-        self.process, ours, self._passing = _spawn(device, cores, memory_bytes)
+        self.process, ours, self._passing = _spawn(facts)
         self._connecting = loop.create_task(self._connect(ours))
 
     async def _connect(self, ours: socket.socket) -> None:
@@ -424,18 +483,25 @@ class _Child(asyncio.Protocol):
         await self._loop.run_in_executor(None, self.process.wait)
 
 
-def _spawn(device: str, cores: int, memory_bytes: int) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket]:
+def _spawn(child: _Facts) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket]:
     """Start a child. Must be called on a thread that lives as long as the agent: the child dies with it."""
     ours, theirs = socket.socketpair()
     passing, received = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     ours.setblocking(False)
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("MOREGPU")}
-    environment |= dict.fromkeys(BLAS_VARIABLES, str(cores))
+    kept = ("MOREGPU_KERNEL_CACHE",)
+    environment = {key: value for key, value in os.environ.items() if key in kept or not key.startswith("MOREGPU")}
+    environment |= dict.fromkeys(THREAD_VARIABLES, str(child.cores))
     with theirs, received:
         fds = (theirs.fileno(), received.fileno())
-        facts = map(str, (os.getpid(), *fds, device, memory_bytes))
+        adapter = (child.adapter,) if child.adapter else ()
+        facts = map(str, (os.getpid(), *fds, child.device, child.memory_bytes, *adapter))
         command = [sys.executable, "-m", "moregpu.worker.child", *facts]
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=fds, env=environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL if child.adapter else None,  # graphics drivers print as they please
+            pass_fds=fds,
+            env=environment,
         )
     return process, ours, passing

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from moregpu.errors import InvalidRequest
+from moregpu.worker.adapters import EngineChoice
 from moregpu.worker.throttle.schedule import parse_schedule
 
 YIELD_VARIABLE = "MOREGPU_YIELD"
@@ -29,6 +30,12 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         float, Meta(title="Ceiling", description="Highest share of a device that is used", ge=0.05, le=1.0)
     ] = 0.85
     schedule: Annotated[str, Meta(title="Schedule", description="always, 22:00-07:00, mon-fri 19:00-07:00")] = "always"
+    engine: Annotated[
+        EngineChoice, Meta(title="Engine", description="auto: real GPUs and the CPU; gpu: a software one, too; cpu")
+    ] = "auto"
+    device: Annotated[
+        str, Meta(title="Device", description="Only graphics adapters whose key begins so", max_length=200)
+    ] = ""
     cache_bytes: Annotated[int, Meta(title="Cache", description="Disk for sealed inputs", ge=0)] = 2 << 30
     hang_s: Annotated[
         float, Meta(title="Hang", description="A compute process silent for so long is replaced", gt=0)
@@ -43,6 +50,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     yields: Annotated[
         bool, Meta(title="Step back", description="Give way to the owner's input, programs, battery and heat")
     ] = msgspec.field(default_factory=_yields)
+    kinds: Annotated[
+        tuple[str, ...] | None, Meta(title="Kinds", description="Kinds of jobs that may run here; none named: all")
+    ] = None
     paused: Annotated[bool, Meta(title="Paused", description="Start paused, and stay so until told to go on")] = False
 
     json_lines: Annotated[

@@ -71,6 +71,7 @@ class Connections:
         self.trouble = ""
         """Why there is no connection, in words for the owner."""
         self.retry_s: float | None = None
+        self._again = ""
         self._home = home
         self._session = session
         self._perform = perform
@@ -102,6 +103,12 @@ class Connections:
         if self._staying is not None:
             goodbye_s = LEAVE_S if self._session.member else 0.0
             asyncio.get_running_loop().call_later(goodbye_s, self._staying.cancel)
+
+    def renew(self, reason: str) -> None:
+        """Say hello anew, on another connection: what this worker is has changed. Nothing more is sent on this one."""
+        if self.is_open:
+            self._again = reason
+            self.wake.set()
 
     def admitted(self) -> None:
         """The session is in."""
@@ -182,6 +189,7 @@ class Connections:
         self.address, self.leaf, self.is_open = address, link.leaf, True
         if is_next:
             self._home.promote()
+        self._again = ""
         session.opened(link.h, link.leaf, time.monotonic())
         self.wake.set()
         try:
@@ -209,6 +217,8 @@ class Connections:
         while True:
             await self.wake.wait()
             self.wake.clear()
+            if self._again:
+                raise Dropped(self._again)
             now = time.monotonic()
             self._perform(self._session.tick(now))
             await link.send(self._session.outgoing(now))

@@ -115,7 +115,13 @@ class Beat(_Frame, frozen=True, kw_only=True, array_like=True, tag="beat"):
     worked_s: float
 
 
-FromChild = Ready | Done | Failed | Stopped | Beat
+class Unfit(_Frame, frozen=True, kw_only=True, array_like=True, tag="unfit"):
+    """The device cannot be used: it does not open, or is lost for good. The child does nothing more."""
+
+    reason: str
+
+
+FromChild = Ready | Done | Failed | Stopped | Beat | Unfit
 
 _encode = msgspec.msgpack.Encoder().encode
 _to_child = msgspec.msgpack.Decoder(ToChild).decode

@@ -355,6 +355,14 @@ class WorkerSession:
         """Whether no device may compute now."""
         return self._paused_at is not None
 
+    def put_aside(self, device: str, waiting: Iterable[LeaseRef], reason: str) -> list[Action]:
+        """A device takes no more tasks: those that `waiting` names go back, and the next Hello does not offer it."""
+        left = tuple(each for each in self.identity.devices if each.id != device)
+        self.identity = msgspec.structs.replace(self.identity, devices=left)
+        self.duty = {each: share for each, share in self.duty.items() if each != device}
+        keys = {key_of(ref) for ref in waiting}
+        return self._hand_back([held for key, held in self.held.items() if key in keys], reason)
+
     def leave(self, reason: str) -> list[Action]:
         """Hand everything back that has no result, and say goodbye."""
         actions = self._hand_back(list(self.held.values()), reason)

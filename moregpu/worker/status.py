@@ -28,6 +28,10 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     busy_s: float = 0.0
     retry_s: float | None = None  # until the next attempt to connect
+    asked: float = 1.0  # the ceiling that the pool's admin asks for; the lower one holds
+    others: float = 0.0  # share of the machine that other programs use
+    computes_on: str = ""  # the devices, in words
+    aside: str = ""  # which devices are put aside, and why
 
     @property
     def line(self) -> str:
@@ -40,7 +44,10 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
                 when = f"; next try in {self.retry_s:.0f} s" if self.retry_s is not None and self.retry_s >= 1 else ""
                 return f"{where} does not answer ({self.reason}){when}" if self.reason else f"connecting to {where}"
             case "online":
-                return f"online in {where} as {self.name} ({self.worker}), up to {self.ceiling:.0%} of this machine"
+                on = f", on {self.computes_on}" if self.computes_on else ""
+                lost = f"; {self.aside}" if self.aside else ""
+                who = f"{self.name} ({self.worker})"
+                return f"online in {where} as {who}, up to {self.ceiling:.0%} of this machine{on}{lost}"
             case "pending":
                 return f"{where} knows this worker; its admin must approve it first"
             case "paused":

@@ -41,6 +41,7 @@ class _Work(msgspec.Struct, kw_only=True):
     answer: asyncio.Future[Done | TaskError | None] | None = None  # large tasks: what the child said
     driver: asyncio.Task[None] | None = None
     in_child: bool = False
+    begun: bool = False
     unwanted: asyncio.Event
 
 
@@ -55,14 +56,29 @@ class Work:
         wake: Callable[[], None],
         kept: Callable[[ResultEntry], None],
         now: Callable[[], float],
+        ran: Callable[[Assignment, float], None] = lambda _assignment, _seconds: None,
+        aside: Callable[[str, str, list[LeaseRef]], None] = lambda _device, _reason, _waiting: None,
     ):
-        """`wake` is called when something is to be sent, `kept` with each result that was made."""
+        """Prepare it.
+
+        Args:
+            session: is told what becomes of tasks.
+            computes: the devices, the best first.
+            transfers: fetch and store large values.
+            wake: called when something is to be sent.
+            kept: called with each result.
+            now: the clock.
+            ran: called with each task that was computed and its seconds.
+            aside: called with a device that takes no more tasks, why, and its tasks that have not begun.
+        """
         self._session = session
         self._computes = computes
         self._transfers = transfers
         self._wake = wake
         self._tell_kept = kept
         self._now = now
+        self._ran = ran
+        self._aside = aside
         self._by_key: dict[Key, _Work] = {}
         self._by_number: dict[int, _Work] = {}
         self._next = 1
@@ -80,7 +96,7 @@ class Work:
     def run(self, assignment: Assignment) -> None:
         """Start on a task; what becomes of it is told to the session."""
         ref = LeaseRef(task=assignment.task, attempt=assignment.attempt, token=assignment.token)
-        compute = self._computes.get(assignment.device) or next(iter(self._computes.values()))
+        compute = self._compute_for(assignment.device)
         work = _Work(
             assignment=assignment, ref=ref, number=self._next, compute=compute, unwanted=asyncio.Event()
         )  # fmt: skip
@@ -91,6 +107,14 @@ class Work:
             self._run_tiny(work)
         else:
             work.driver = asyncio.get_running_loop().create_task(self._run_large(work), name=f"task {ref.task}")
+
+    def _compute_for(self, device: str) -> Compute:
+        """The device that was asked for; where it is not there (or not any more), the first one that works."""
+        asked = self._computes.get(device)
+        if asked is not None and not asked.aside:
+            return asked
+        working = (compute for compute in self._computes.values() if not compute.aside)
+        return next(working, next(iter(self._computes.values())))
 
     def stop(self, ref: LeaseRef) -> None:
         """Nobody wants it any more."""
@@ -196,6 +220,7 @@ class Work:
         """The child works on it now."""
         work = self._by_number.get(number)
         if work is not None:
+            work.begun = True
             self._session.begun(work.ref, self._now())
             if not is_tiny(work.assignment):
                 self._wake()
@@ -225,6 +250,11 @@ class Work:
         if work is not None:
             self._forget(work)
 
+    def put_aside(self, device: str, reason: str) -> None:
+        """A device takes no more tasks; what it had begun fails right after this."""
+        of_it = [work for work in self._by_number.values() if work.compute.device == device]
+        self._aside(device, reason, [work.ref for work in of_it if not work.begun])
+
     def _answered(self, number: int, answer: Done | TaskError | None) -> _Work | None:
         """Pass the answer on to a large task's driver; a tiny task is returned, for the caller to end."""
         work = self._by_number.get(number)
@@ -253,6 +283,7 @@ class Work:
         self._forget(work)
         self.tasks_done += 1
         self.busy_s += seconds
+        self._ran(work.assignment, seconds)
         self._kept(self._session.finished(work.ref, statement, outputs, self._now()))
 
     def _fail(self, work: _Work, error: TaskError) -> None:

@@ -27,6 +27,7 @@ class NumpyEngine:
     def __init__(self, device: str = "cpu", memory_budget_bytes: int = 1 << 30):
         self.device = device
         self.memory_budget_bytes = memory_budget_bytes
+        self.driver = f"numpy {np.__version__}"
         self._speeds: dict[str, float] = {}
 
     def run(

@@ -1,0 +1,95 @@
+"""Kernels on a graphics adapter, by the WGSL library: Vulkan, Metal or Direct3D 12, in submits of at most 20 ms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from moregpu_kernels.device import open_device
+from moregpu_kernels.errors import DeviceLost, KernelError, NoAdapter
+from moregpu_kernels.executor import Executor
+from moregpu_kernels.operations import OPERATIONS, OUTPUT
+from moregpu_kernels.tune import TuneCache, default_folder
+
+from moregpu.errors import EngineError
+from moregpu.worker.engines.unfit import DeviceUnfit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from moregpu.workloads.protocol import Array, Slicer
+
+FORMULA = "formula"
+
+WARM_SIDE = 128
+"""Side of the arrays that pipelines are built with before the first task: building takes up to half a second each."""
+
+
+class WgpuEngine:
+    """One adapter as a device. Must be used from the thread that made it."""
+
+    device: str
+    memory_budget_bytes: int
+
+    def __init__(self, device: str, adapter: str, memory_budget_bytes: int = 0):
+        """Open `adapter`, a key of `moregpu_kernels.device` (empty: the best there is).
+
+        A budget of 0 is the library's own careful one.
+        Raises `DeviceUnfit` where there is no such adapter or it does not open.
+        """
+        self.device = device
+        try:
+            opened = open_device(adapter or None, budget_bytes=memory_budget_bytes or None)
+        except NoAdapter as error:
+            raise DeviceUnfit(error.detail, error.hint) from None
+        self.memory_budget_bytes = opened.ledger.budget_bytes
+        info = opened.info
+        self.driver = f"{info.backend} {info.driver}".strip()
+        choices = TuneCache(default_folder(), info.identity).choices()
+        self.executor = Executor(opened, choices=dict(choices))
+
+    @property
+    def is_software(self) -> bool:
+        """Whether a CPU plays GPU here."""
+        return self.executor.device.info.is_software
+
+    def close(self) -> None:
+        """Let the device go."""
+        self.executor.device.close()
+
+    def warm_up(self) -> None:
+        """Build the pipelines that first tasks need. Raises `DeviceUnfit` where even that fails."""
+        ones = np.ones((WARM_SIDE, WARM_SIDE), np.float32)
+        for operation, about in OPERATIONS.items():
+            self._apply(operation, dict.fromkeys(about.inputs, ones), {"scalar": 1.0} if about.takes_scalar else {})
+
+    def run(
+        self, operation: str, arrays: Mapping[str, Array], parameters: Mapping[str, Any], slicer: Slicer
+    ) -> Mapping[str, Array]:
+        """Run one operation; as `NumpyEngine.run`, and within the same bounds.
+
+        Raises `EngineError` for what the device cannot do, `DeviceUnfit` where it is lost for good, `TaskStopped` from
+        the slicer, which is asked between two submits.
+        """
+        if operation == FORMULA:
+            # What has one element is a number to the kernel: no buffer, no index.
+            scalars = {name: float(array.reshape(())) for name, array in arrays.items() if array.ndim == 0}
+            tensors = {name: array for name, array in arrays.items() if array.ndim > 0}
+            given: dict[str, Any] = {"text": str(parameters["text"]), **scalars}
+        elif operation in OPERATIONS:
+            about = OPERATIONS[operation]
+            tensors = {name: arrays[name] for name in about.inputs}
+            given = {"scalar": float(np.float32(parameters.get("scalar", 1.0)))} if about.takes_scalar else {}
+        else:
+            raise EngineError(f"the GPU engine cannot run {operation!r}", "Update the worker")
+        return {OUTPUT: self._apply(operation, tensors, given, slicer)}
+
+    def _apply(
+        self, operation: str, tensors: Mapping[str, Array], given: Mapping[str, Any], slicer: Slicer | None = None
+    ) -> Array:
+        try:
+            return self.executor.apply(operation, tensors, given, between=slicer.pause_point if slicer else None)
+        except (DeviceLost, NoAdapter) as error:
+            raise DeviceUnfit(error.detail, error.hint) from None
+        except KernelError as error:
+            raise EngineError(error.detail, error.hint) from None

@@ -1,0 +1,145 @@
+"""The GPU engine on whatever adapter there is, software too: right, throttled, and typed errors where it cannot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from moregpu_kernels.operations import OPERATIONS
+from moregpu_kernels.reference import expect
+
+from moregpu.errors import EngineError
+from moregpu.worker.engines.unfit import DeviceUnfit
+from moregpu.worker.engines.wgpu_engine import WgpuEngine
+from moregpu.workloads.protocol import TaskStopped
+
+Array = np.ndarray[Any, Any]
+
+
+class Watching:
+    """A slicer that notes how far apart it is asked, and can stop."""
+
+    slice_s = 0.03
+
+    def __init__(self, stop_after: int | None = None):
+        self.calls = 0
+        self.longest_s = 0.0
+        self._stop_after = stop_after
+        self._mark = time.perf_counter()
+
+    def pause_point(self, share_done: float | None = None) -> None:
+        del share_done
+        now = time.perf_counter()
+        self.calls += 1
+        self.longest_s = max(self.longest_s, now - self._mark)
+        self._mark = now
+        if self._stop_after is not None and self.calls >= self._stop_after:
+            raise TaskStopped("stopped by the test")
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[WgpuEngine]:
+    try:
+        made = WgpuEngine("gpu0", "")
+    except DeviceUnfit as error:
+        pytest.skip(f"missing: a graphics adapter ({error.detail})")
+    yield made
+    made.close()
+
+
+def operands(operation: str, size: int, dtype: str = "float32") -> dict[str, Array]:
+    rng = np.random.default_rng(size)
+    shape = (size,) if OPERATIONS[operation].form == "elements" else (size, size)
+    return {name: rng.standard_normal(shape, np.float32).astype(dtype) for name in OPERATIONS[operation].inputs}
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 65, 257])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_operation_is_right(engine: WgpuEngine, operation: str, dtype: str, size: int) -> None:
+    arrays, parameters = operands(operation, size, dtype), {"scalar": -1.5}
+    found = engine.run(operation, arrays, parameters, Watching())["out"]
+    expected = expect(operation, arrays, parameters, dtype)
+    assert found.dtype == dtype and found.shape == expected.value.shape
+    assert (expected.ratio(found) <= 1.0).all()
+
+
+def test_what_a_benchmark_says_besides_is_no_parameter_of_the_kernel(engine: WgpuEngine) -> None:
+    arrays = operands("matmul", 9)
+    found = engine.run("matmul", arrays, {"inner": 9, "rows": [0, 9], "columns": [0, 9]}, Watching())["out"]
+    assert (expect("matmul", arrays, {}, "float32").ratio(found) <= 1.0).all()
+
+
+def test_the_throttle_is_asked_between_submits_and_can_stop_the_work(engine: WgpuEngine) -> None:
+    arrays = operands("matmul", 768)
+    engine.run("matmul", arrays, {}, Watching())
+    watching = Watching()
+    engine.run("matmul", arrays, {}, watching)
+    submits = 2 if engine.is_software else 1
+    assert watching.calls >= submits - 1
+    if engine.is_software:
+        with pytest.raises(TaskStopped):
+            engine.run("matmul", arrays, {}, Watching(stop_after=1))
+    # The engine goes on as if nothing had happened.
+    found = engine.run("matmul", arrays, {}, Watching())["out"]
+    assert (expect("matmul", arrays, {}, "float32").ratio(found) <= 1.0).all()
+
+
+def test_a_device_that_is_lost_in_mid_task_is_built_again(engine: WgpuEngine) -> None:
+    arrays = operands("matmul", 768 if engine.is_software else 257)
+    losses = iter([True])
+
+    class Losing(Watching):
+        def pause_point(self, share_done: float | None = None) -> None:
+            if next(losses, False):
+                engine.executor.device.native.destroy()
+
+    if not engine.is_software:
+        engine.executor.device.native.destroy()
+    found = engine.run("matmul", arrays, {}, Losing())["out"]
+    assert (expect("matmul", arrays, {}, "float32").ratio(found) <= 1.0).all()
+    assert engine.executor.device.generation >= 1
+
+
+def test_a_device_that_is_lost_again_and_again_is_unfit(engine: WgpuEngine) -> None:
+    if not engine.is_software:
+        pytest.skip("missing: work long enough to be lost in the middle of")
+
+    class Losing(Watching):
+        def pause_point(self, share_done: float | None = None) -> None:
+            engine.executor.device.native.destroy()
+
+    with pytest.raises(DeviceUnfit, match="lost twice"):
+        engine.run("matmul", operands("matmul", 768), {}, Losing())
+    engine.executor.device.rebuild()
+
+
+def test_an_adapter_that_is_not_there_is_unfit() -> None:
+    with pytest.raises(DeviceUnfit, match=r"No graphics adapter fits|graphics library"):
+        WgpuEngine("gpu0", "vulkan:no-such-card")
+
+
+def test_what_it_cannot_do_is_an_error_of_its_own(engine: WgpuEngine) -> None:
+    with pytest.raises(EngineError, match="cannot run 'cholesky'"):
+        engine.run("cholesky", {}, {}, Watching())
+    a = np.ones((3, 4), np.float32)
+    with pytest.raises(EngineError):
+        engine.run("matmul", {"a": a, "b": a}, {}, Watching())
+
+
+def test_more_than_the_memory_budget_goes_through_in_pieces_or_is_refused() -> None:
+    try:
+        small = WgpuEngine("gpu0", "", memory_budget_bytes=1 << 20)
+    except DeviceUnfit as error:
+        pytest.skip(f"missing: a graphics adapter ({error.detail})")
+    try:
+        a = np.ones(1_000_000, np.float32)
+        assert (small.run("vector_add", {"a": a, "b": a}, {}, Watching())["out"] == 2.0).all()
+        row = np.ones((1, 1_000_000), np.float32)
+        with pytest.raises(EngineError, match="budget"):
+            small.run("softmax", {"a": row}, {}, Watching())
+    finally:
+        small.close()
