@@ -64,6 +64,9 @@ def serve(
     as_json: JsonOption = False,
 ) -> None:
     """Run a coordinator: this machine holds the pool. The first run prints how to get in, once."""
+    from moregpu.coordinator import process
+
+    process.prepare()
     from moregpu.coordinator.server import ServeConfig
     from moregpu.coordinator.server import serve as run_coordinator
     from moregpu.errors import InvalidRequest
@@ -87,6 +90,7 @@ def serve(
         submitter_bytes=_size("--submitter-bytes", submitter_bytes),
     )
     with contextlib.ExitStack() as stack:
+        process.settle()
 
         def ready(opening: Opening) -> None:
             _tell(opening, as_json=as_json)

@@ -9,7 +9,12 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from moregpu.coordinator.process import give_back_memory
+
 T = TypeVar("T")
+
+REST_S = 2.0
+"""After so long without work, what the last of it left behind is given back: checks hold hundreds of megabytes."""
 
 
 class SystemClock:
@@ -29,11 +34,30 @@ class ThreadOffload:
 
     def __init__(self, threads: int | None = None):
         self._pool = ThreadPoolExecutor(threads or max(2, min(8, os.cpu_count() or 2)), thread_name_prefix="offload")
+        self._running = 0
+        self._tidying: asyncio.TimerHandle | None = None
 
     def __call__(self, work: Callable[[], T]) -> Awaitable[T]:
         """Run `work` on a thread; begins at once."""
-        return asyncio.get_running_loop().run_in_executor(self._pool, work)
+        if self._tidying is not None:
+            self._tidying.cancel()
+            self._tidying = None
+        self._running += 1
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        future.add_done_callback(self._ended)
+        return future
 
     def close(self) -> None:
         """Wait for what runs, and end the threads."""
+        if self._tidying is not None:
+            self._tidying.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _ended(self, future: asyncio.Future[T]) -> None:
+        self._running -= 1
+        if self._running == 0:
+            self._tidying = future.get_loop().call_later(REST_S, self._tidy)
+
+    def _tidy(self) -> None:
+        self._tidying = None
+        self._pool.submit(give_back_memory)

@@ -1,0 +1,59 @@
+"""A coordinator's process: bounded threads for products, work on threads, memory given back when they rest."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from moregpu.coordinator import process, shell
+
+
+def _blas_threads_after_prepare(environment: dict[str, str]) -> str:
+    code = (
+        "import os; from moregpu.coordinator import process as p; p.prepare(); print(os.environ[p.BLAS_VARIABLES[0]])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_products_of_checks_use_one_thread_each_unless_the_environment_says_otherwise() -> None:
+    path = {"PYTHONPATH": ":".join(sys.path)}
+    assert _blas_threads_after_prepare(path) == "1"
+    assert _blas_threads_after_prepare({**path, process.BLAS_VARIABLES[0]: "3"}) == "3"
+
+
+def test_giving_memory_back_is_harmless_at_any_time() -> None:
+    process.give_back_memory()
+    kept = bytearray(b"x" * 1_000_000)
+    process.give_back_memory()
+    assert kept == b"x" * 1_000_000
+
+
+def test_work_runs_on_threads_also_after_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "REST_S", 0.0)
+
+    async def run() -> list[int]:
+        offload = shell.ThreadOffload(1)
+        found = [await offload(lambda: 1)]
+        await asyncio.sleep(0)  # the timer of the rest is due
+        await asyncio.sleep(0)
+        found.append(await offload(lambda: 2))
+        offload.close()
+        return found
+
+    assert asyncio.run(run()) == [1, 2]
+
+
+def test_an_error_of_the_work_is_the_callers() -> None:
+    async def run() -> None:
+        offload = shell.ThreadOffload(1)
+        try:
+            await offload(lambda: int("none"))
+        finally:
+            offload.close()
+
+    with pytest.raises(ValueError, match="none"):
+        asyncio.run(run())
