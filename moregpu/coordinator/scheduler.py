@@ -59,6 +59,9 @@ MAX_SLOTS = 64
 LINK_BYTES_S = 100e6
 """Bytes a second that a worker fetches, to say what data that it has already saves: gigabit Ethernet, nearly."""
 
+HIDDEN_S = 0.001
+"""Work that one way to a worker hides: tasks so small queue there, or each would wait for the one before to travel."""
+
 LOOK_AHEAD = 16
 """Jobs of one submitter among which the nearest is looked for."""
 
@@ -90,8 +93,8 @@ def choose(
 ) -> list[Choice]:
     """Pick at most `slots` tasks for `worker`; who was served least for their share goes next, task by task.
 
-    A worker that has work in hand (`held_s`) takes more only as long as that ends before all workers together could be
-    done with what is ready: what it would only queue, another one starts sooner.
+    A worker that has work in hand (`held_s`, beyond `HIDDEN_S`) takes more only as long as that ends before all workers
+    together could be done with what is ready: what it would only queue, another one starts sooner.
 
     `fleet`: every connected worker that takes work; a task is not offered to a worker that failed it while another one
     there fits and has not. Without it, `worker.peers` stands in.
@@ -107,7 +110,7 @@ def choose(
     horizon = _Horizon(candidates, worker)
     in_hand_s = worker.held_s
     picks: list[Choice] = []
-    while turns and len(picks) < slots and not (in_hand_s > 0.0 and not horizon.is_beyond(in_hand_s)):
+    while turns and len(picks) < slots and not (in_hand_s > HIDDEN_S and not horizon.is_beyond(in_hand_s)):
         at, _, submitter, share, tasks = turns[0]
         pick = next(tasks, None)
         if pick is None:

@@ -221,6 +221,13 @@ def test_a_worker_with_work_in_hand_does_not_queue_what_another_could_start_soon
     assert len(choices(pool, replace(slow, held_s=0.002))) > 1
 
 
+def test_a_task_so_small_that_its_way_is_longer_queues_behind_another() -> None:
+    worker, _ = fleet_of(a=1e9, b=1e9)
+    pool = book()
+    pool.add_job(rows.job(grains=1, grain_flops=10.0))  # the way of each takes a hundred thousand times as long
+    assert len(choices(pool, replace(worker, held_s=1e-6))) == 1
+
+
 # ---- turns
 
 
