@@ -9,6 +9,7 @@ import ctypes
 import gc
 import os
 import sys
+from collections.abc import Callable
 
 SWITCH_S = 0.0005
 """The writer thread takes the interpreter lock once a row; at Python's 5 ms it waits for a busy loop row after row.
@@ -44,7 +45,7 @@ def give_back_memory() -> None:
         _trim(0)
 
 
-def _find_trim() -> ctypes._NamedFuncPointer | None:
+def _find_trim() -> Callable[[int], int] | None:
     if sys.platform != "linux":
         return None
     try:
