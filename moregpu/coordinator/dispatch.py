@@ -74,6 +74,7 @@ class Dispatch:
         """Hand out what there is, in passes that double: few tasks spread over workers, many travel in batches."""
         if not self._store.has_ready_work():
             return
+        self._forget_gone()
         share = 1
         hungry = [member for member in self._hungry() if not self._found_nothing(member)]
         while hungry and self._store.has_ready_work():
@@ -124,6 +125,10 @@ class Dispatch:
                         speculation.Out(job=held.lease.job, task=task, worker=member.row.id, elapsed_s=elapsed_s)
                     )
         return out
+
+    def _forget_gone(self) -> None:
+        if len(self._fed_up) > 2 * len(self._fleet) + 64:
+            self._fed_up = {id: asked for id, asked in self._fed_up.items() if self._fleet.get(id) is not None}
 
     def _found_nothing(self, member: Member) -> bool:
         """Whether nothing was there for an idle worker when it asked last, and nothing has changed since."""

@@ -26,16 +26,38 @@ def device_for(job: JobRow, worker: FleetWorker) -> Device | None:
     return min(devices, key=lambda device: device.kind != "gpu", default=None)
 
 
-def fit_class(job: JobRow) -> FitClass:
-    """Jobs of one class fit the same workers: ten thousand that are alike are looked at once.
+def could_fit(job: JobRow, worker: FleetWorker) -> bool:
+    """Whether some job of this one's class may fit: `fits`, but for an eighth of the speed that a time limit asks."""
+    if any(misfit(job, worker) for misfit in (_misfit_kind, _misfit_group, _misfit_memory)) or not _devices(
+        job, worker
+    ):
+        return False
+    return job.spec.time_limit_s is None or _speed(job, worker) >= _speed_class(job)
 
-    All that `device_for` asks a job is in here.
+
+def fit_class(job: JobRow) -> FitClass:
+    """Jobs of one class could fit the same workers: ten thousand that are alike are looked at once.
+
+    All that `could_fit` asks a job is in here.
     """
-    needs, limit = job.plan.needs, job.spec.time_limit_s
-    timing: tuple[object, ...] = ()
-    if limit is not None:
-        timing = (limit, job.plan.grain_amount, job.plan.cost.bound_by, job.plan.cost.speed_key)
+    needs, cost = job.plan.needs, job.plan.cost
+    timing = () if job.spec.time_limit_s is None else (_speed_class(job), cost.bound_by, cost.speed_key)
     return (needs.kind, needs.group, needs.engine, needs.device, memory_needed(job), *timing)
+
+
+def _speed(job: JobRow, worker: FleetWorker) -> float:
+    """Amount a second that the worker does of the job's work."""
+    cost = job.plan.cost
+    return 1.0 / worker.profile.seconds(
+        Cost(flops=1.0, moved_bytes=1.0, speed_key=cost.speed_key, bound_by=cost.bound_by)
+    )
+
+
+def _speed_class(job: JobRow) -> int:
+    """The speed that a job's time limit asks for a grain, in steps of an eighth, rounded down."""
+    asked = int(min(job.plan.grain_amount / (job.spec.time_limit_s or 1.0), 1e30))
+    step = 1 << max(0, asked.bit_length() - 4)
+    return asked // step * step
 
 
 def memory_needed(job: JobRow) -> int:

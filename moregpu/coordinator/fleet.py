@@ -20,6 +20,13 @@ TRUSTED_S = 0.05
 WEIGHT = 0.3
 """Of the newest timing in the moving average."""
 
+GROWTH = 2.0
+"""One timing makes nobody more than so many times faster: who answers at once, having computed before, or by luck, must
+not take a whole job for that."""
+
+MAX_SPEED = 1e16
+"""Nothing computes or moves more a second."""
+
 DEFAULT_MEMORY_BYTES = 1 << 30
 
 
@@ -182,6 +189,7 @@ class Fleet:
             return
         measured = ruling.amount / (ruling.seconds * max(0.05, min(1.0, ruling.duty)))
         known = member.speeds.get(ruling.speed_key)
+        measured = min(measured, MAX_SPEED if known is None else GROWTH * known)
         if known is None:
             if ruling.seconds < TRUSTED_S:
                 return

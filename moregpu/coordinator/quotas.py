@@ -16,6 +16,7 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     """Of each submitter; an admin has none."""
 
     jobs: Annotated[int, Meta(title="Jobs", description="Queued and running at once", ge=1)] = 50_000
+    needs: Annotated[int, Meta(title="Needs", description="Different needs of jobs that wait at once", ge=1)] = 256
     stored_bytes: Annotated[int, Meta(title="Bytes", description="Inputs and results, sealed", ge=0)] | None = None
 
 
@@ -28,6 +29,11 @@ def refuse_job(quotas: Quotas, store: Store, who: Principal) -> None:
         raise OverQuota(
             f"{jobs:,} of your jobs have not ended; the pool takes {quotas.jobs:,} from one submitter",
             "wait until some have ended, or cancel some",
+        )
+    if store.needs_ready(who.id) >= quotas.needs:
+        raise OverQuota(
+            f"your jobs that wait ask for {quotas.needs} different groups, devices, sizes of memory or speeds",
+            "wait until some have started: each of them is looked for at every lease",
         )
     refuse_bytes(0, bytes_left(quotas, store, who))
 

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Protocol
 
 from moregpu.coordinator.fairness import moved_on, rank_s
-from moregpu.coordinator.fitting import device_for, fits, task_in_time, waiting_reason
+from moregpu.coordinator.fitting import could_fit, device_for, fits, task_in_time, waiting_reason
 from moregpu.coordinator.store.protocol import (
     Candidate,
     Candidates,
@@ -126,7 +126,7 @@ def choose(
 
 def _taker(worker: FleetWorker) -> Fits:
     """Whether the worker could take a job, asked once for all that are alike."""
-    return lambda job, barred: worker.owner not in barred and fits(job, worker)
+    return lambda job, barred: worker.owner not in barred and could_fit(job, worker)
 
 
 def _draw(

@@ -111,6 +111,9 @@ class BookStore(CommittedBook):
     def jobs_alive(self, submitter: str) -> int:
         return self._book.index.alive.get(submitter, 0)
 
+    def needs_ready(self, submitter: str) -> int:
+        return self._book.index.needs_ready(submitter)
+
     def bytes_of(self, submitter: str) -> int:
         return self._book.registry.bytes_of(submitter)
 

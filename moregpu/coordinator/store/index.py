@@ -197,6 +197,10 @@ class WorkIndex:
         """Whether anything could be leased."""
         return bool(self._ready)
 
+    def needs_ready(self, submitter: str) -> int:
+        """How many classes the ready jobs of a submitter are of."""
+        return len({fit for fit, _ in self._ready.get(submitter, ())})
+
     def submitters(self) -> Sequence[str]:
         """Those with ready work, longest without a lease first."""
         return self.turns.in_order()

@@ -482,6 +482,10 @@ class Store(Protocol):
         """Jobs of a submitter that have not ended."""
         ...
 
+    def needs_ready(self, submitter: str) -> int:
+        """How many different needs (group, device, memory, speed …) the ready jobs of a submitter have."""
+        ...
+
     def bytes_of(self, submitter: str) -> int:
         """Sealed bytes of all blobs that a submitter uploaded or that jobs of theirs name."""
         ...

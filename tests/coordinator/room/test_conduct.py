@@ -122,9 +122,9 @@ class BreaksLater(HonestWorker):
         return honest
 
 
-def test_every_working_machine_is_tried_once_an_hour_and_one_that_broke_is_set_aside(tmp_path: Path) -> None:
+def test_every_working_machine_is_tried_once_a_period_and_one_that_broke_is_set_aside(tmp_path: Path) -> None:
     async def run() -> None:
-        async with room(tmp_path, measure=True, measure_s=0.02) as here:
+        async with room(tmp_path, measure=True, measure_s=0.02, canary_s=30.0) as here:
             sound, breaks = await here.worker(), await here.worker(BreaksLater)
             for worker in (sound, breaks):
                 session = await session_of(here, worker)
@@ -135,7 +135,7 @@ def test_every_working_machine_is_tried_once_an_hour_and_one_that_broke_is_set_a
             canaries.look()
             assert seen == {worker: len(worker.assigned) for worker in (sound, breaks)}, "none is due yet"
             breaks.broken = True
-            here.clock.ahead_s += 3600.0
+            here.clock.ahead_s += 31.0
             await here.store.extend_all(here.clock.monotonic())
             canaries.look()
             await here.until(lambda: all(len(worker.assigned) == seen[worker] + 1 for worker in seen))
@@ -145,7 +145,7 @@ def test_every_working_machine_is_tried_once_an_hour_and_one_that_broke_is_set_a
             row = await here.store.worker(breaks.id)
             assert row is not None and row.trust.wrong == 1
             canaries.look()
-            assert len(sound.assigned) == seen[sound] + 1, "the next one is due in an hour"
+            assert len(sound.assigned) == seen[sound] + 1, "the next one is due in half a minute"
 
     asyncio.run(run())
 
@@ -187,6 +187,18 @@ def test_a_submitter_keeps_so_many_bytes(tmp_path: Path) -> None:
             await here.upload(ANN, product(200, 100, 1)[0])
             with pytest.raises(OverQuota, match="bytes"):
                 await here.submit(await tiny(here), wait_s=0.0)
+
+    asyncio.run(run())
+
+
+def test_somebody_whose_jobs_all_need_something_else_is_stopped_before_leasing_is_slow_for_all(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, quotas=Quotas(needs=5)) as here:
+            for number in range(5):
+                await here.submit(await tiny(here, group=f"g{number}"), wait_s=0.0)
+            with pytest.raises(OverQuota, match="5 different groups"):
+                await here.submit(await tiny(here, group="another"), wait_s=0.0)
+            await here.submit(await tiny(here, group="another"), wait_s=0.0, who=BOB)
 
     asyncio.run(run())
 
