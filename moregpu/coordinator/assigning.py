@@ -28,4 +28,6 @@ def assignment_of(
         time_limit_s=job.spec.time_limit_s,
         lease_s=lease_s,
         device=device,
+        submitter=job.submitter,
+        name=job.spec.name,
     )

@@ -76,6 +76,8 @@ class Assignment(_Part, frozen=True, kw_only=True, array_like=True):
     time_limit_s: float | None
     lease_s: float
     device: Text = ""  # the worker's device that the scheduler chose; "" = any
+    submitter: Text = ""  # for whom, so that the worker's owner can see it
+    name: Text = ""  # the job's, for the same
 
 
 class TaskError(_Part, frozen=True, kw_only=True, array_like=True):

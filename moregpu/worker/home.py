@@ -14,6 +14,7 @@ import base64
 import binascii
 import fcntl
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -160,6 +161,14 @@ class WorkerHome:
         if self.enrolment is not None and not self.enrolment.welcomed:
             self._place.unlink(missing_ok=True)
             self.enrolment = None
+
+    def leave(self) -> None:
+        """Leave the pool: keys, enrolment, results and cache go, wherever they lie. Raises `KeyringLocked`."""
+        self._secrets.delete(self._name)
+        self._place.unlink(missing_ok=True)
+        for part in ("results", "cache"):
+            shutil.rmtree(self.folder / part, ignore_errors=True)
+        self.enrolment = None
 
     def _load(self) -> Enrolment | None:
         data = read_private(self._place)

@@ -10,6 +10,9 @@ from moregpu.wire.messages import Limits
 from moregpu.worker.throttle.controller import Controller, Reason, Signals
 from moregpu.worker.throttle.duty import Decision, fixed_duty
 
+LEAST = 0.01
+"""A duty below this is none: a slice would be followed by seconds of rest."""
+
 _AT_THE_CEILING = (Reason.FREE, Reason.CEILING)
 
 
@@ -31,6 +34,8 @@ class Governor:
             self._controller.decide(replace(signals, paused=True), now)  # it goes on learning the load of others
             return allowed
         duty = self._controller.decide(signals, now)
+        if duty.value < LEAST:
+            return Decision(value=0.0, reason=_words(duty.reason, owner, admin))
         return Decision(value=duty.value, reason=_words(duty.reason, owner, admin))
 
 

@@ -1,0 +1,53 @@
+"""Draws what the installers and the desktop show: `python -m assets.draw_icons` writes `assets/icons/`.
+
+The same drawing as the live icon (`moregpu_tray.icon.draw`), so that there is one source of every picture; a test
+compares what is kept here with what is drawn.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from PIL import Image
+
+from moregpu_tray.icon.draw import draw
+from moregpu_tray.icon.protocol import Picture
+from moregpu_tray.view import Mood
+
+FOLDER = Path(__file__).parent / "icons"
+SIZES = (16, 22, 24, 32, 48, 64, 128, 256, 512)
+PROGRAM = Picture(mood=Mood.WORKING, sixteenths=12)
+
+
+def main(folder: Path = FOLDER) -> None:
+    """Write all pictures into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for size in SIZES:
+        _program(size).save(folder / f"moregpu-{size}.png", optimize=True)
+    sizes = [(size, size) for size in (16, 24, 32, 48, 64, 128, 256)]
+    _program(256).save(folder / "moregpu.ico", sizes=sizes, append_images=[_program(side) for side, _ in sizes[:-1]])
+    _program(512).save(folder / "moregpu.icns")
+    sheet().save(folder / "sheet.png", optimize=True)
+
+
+def _program(size: int) -> Image.Image:
+    return draw(PROGRAM, size, dark=False)
+
+
+def sheet() -> Image.Image:
+    """Every mood at every panel size, on dark and light."""
+    moods, sizes = list(Mood), (64, 48, 32, 24, 22, 16)
+    cell = 72
+    image = Image.new("RGB", (cell * len(moods), cell * len(sizes) * 2), (40, 42, 48))
+    image.paste((238, 239, 241), (0, cell * len(sizes), cell * len(moods), cell * len(sizes) * 2))
+    for column, mood in enumerate(moods):
+        sixteenths = {Mood.WORKING: 13, Mood.YIELDING: 2, Mood.IDLE: 13}.get(mood, 0)
+        for row, (size, dark) in enumerate([(size, dark) for dark in (True, False) for size in sizes]):
+            icon = draw(Picture(mood=mood, sixteenths=sixteenths), size, dark=dark)
+            image.paste(icon, (column * cell + (cell - size) // 2, row * cell + (cell - size) // 2), icon)
+    return image
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)

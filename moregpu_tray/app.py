@@ -1,0 +1,312 @@
+"""The tray: the worker on one thread, the icon on the main one, and a socket for whoever is started second."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from moregpu.errors import InviteRefused, MoreGPUError
+from moregpu.platform import autostart
+from moregpu.platform.instance import Instance
+from moregpu.platform.settings import write_section
+from moregpu.wire.invite import parse_invite
+from moregpu.wire.text import clean
+from moregpu.worker.config import WorkerConfig
+from moregpu.workloads import KINDS
+from moregpu_tray.core import Core
+from moregpu_tray.history import History
+from moregpu_tray.icon.protocol import STEPS, Face, Picture, TrayBackend
+from moregpu_tray.menu import Contribution, Do, Item, menu_of
+from moregpu_tray.view import Mood, View
+
+_log = logging.getLogger(__name__)
+
+REDRAW_S = 1.0
+"""Between two changes of the icon: a redraw costs 2–17 ms, and nobody reads faster."""
+
+COUNT_S = 60.0
+"""Between two looks at what ran here; the menu may be that old."""
+
+QUIT_S = 3.0
+"""A process that has not ended by then is ended: pystray's X11 backend may hang."""
+
+HOUR_S = 3600.0
+DAY_S = 86_400.0
+
+
+class App:
+    """One tray process."""
+
+    def __init__(self, config: WorkerConfig, folder: Path, backend: TrayBackend, instance: Instance, log: Path):
+        self._history = History(folder)
+        self._core = Core(config, self._history, self._changed)
+        self._backend = backend
+        self._instance = instance
+        self._log_file = log
+        self._lock = threading.Lock()
+        self._face: Face | None = None
+        self._shown_at = 0.0
+        self._later: threading.Timer | None = None
+        self._contribution = Contribution()
+        self._counted_at = 0.0
+        self._before = self._core.view
+        self._welcomed = self._core.has_joined
+        self._quitting = threading.Event()
+        self._asking = threading.Lock()
+
+    def run(self) -> None:
+        """Until somebody quits. Called on the main thread."""
+        for number in ("SIGINT", "SIGTERM", "SIGHUP"):
+            if hasattr(signal, number):
+                signal.signal(getattr(signal, number), self._told_to_end)
+        self._instance.serve(self.answer)
+        self._core.start()
+        self._show()
+        try:
+            self._backend.run(self.click, self._started)
+        except Exception as error:  # noqa: BLE001 — of a bus, a panel, an X server: the worker goes on without an icon
+            _log.warning("the icon ended: %s: %s", type(error).__name__, error)
+        while not self._quitting.wait(HOUR_S):
+            pass
+        self._end()
+
+    def quit(self) -> None:
+        """Hand the work back and end. Returns at once; may be called in a signal handler."""
+        if not self._quitting.is_set():
+            threading.Thread(target=self._quit, name="quit").start()
+
+    def _told_to_end(self, _number: int, _frame: FrameType | None) -> None:
+        self.quit()
+
+    # -- what is asked
+
+    def click(self, item: Item) -> None:
+        """The owner chose an entry. Slow ones run on a thread of their own: the menu always answers."""
+        quick: dict[Do, Callable[[], None]] = {
+            Do.PAUSE: self._core.pause,
+            Do.PAUSE_HOUR: lambda: self._core.pause(HOUR_S),
+            Do.PAUSE_RESTART: lambda: self._core.pause(until_restart=True),
+            Do.RESUME: self._core.resume,
+            Do.QUIT: self.quit,
+        }
+        slow: dict[Do, Callable[[], None]] = {
+            Do.SHOW: self._tell_status,
+            Do.CEILING: lambda: self._set_limits(ceiling=float(item.value or 0.0)),
+            Do.SCHEDULE: lambda: self._set_limits(schedule=str(item.value)),
+            Do.KIND: lambda: self._toggle_kind(str(item.value)),
+            Do.LOG: self._show_log,
+            Do.JOIN: self._ask_for_invite,
+            Do.LEAVE: self._core.leave,
+            Do.AUTOSTART: self._toggle_autostart,
+        }
+        if item.do is None:
+            return
+        if item.do in quick:
+            quick[item.do]()
+            self._save_soon()
+        else:
+            threading.Thread(target=self._guarded, args=(slow[item.do],), daemon=True).start()
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer a second launch, or a command such as `moregpu-tray pause`."""
+        try:
+            match request.get("do"):
+                case "show":
+                    self._tell_status()
+                case "pause":
+                    for_s = request.get("for_s")
+                    self._core.pause(None if for_s is None else float(for_s))
+                    self._save()
+                case "resume":
+                    self._core.resume()
+                    self._save()
+                case "join":
+                    self._core.join(parse_invite(str(request.get("invite", ""))))
+                case "leave":
+                    self._core.leave()
+                case "quit":
+                    self.quit()
+                case _:
+                    pass
+        except (MoreGPUError, ValueError, TypeError) as error:
+            return {"error": str(error), "status": getattr(error, "exit_code", 1)}
+        return self.report()
+
+    def report(self) -> dict[str, Any]:
+        """Everything that `status` shows."""
+        view, now = self._core.view, time.time()
+        return msgspec.to_builtins(
+            {
+                "mood": view.mood,
+                "line": view.line,
+                "view": view,
+                "icon": self._backend.name,
+                "pid": os.getpid(),
+                "log": str(self._log_file),
+                "ceiling": self._core.config.ceiling,
+                "schedule": self._core.config.schedule,
+                "today": self._history.since(now - now % DAY_S),
+                "month": self._history.since(now - 30 * DAY_S),
+                "jobs": self._history.jobs_since(now - 30 * DAY_S),
+                "hours": self._history.hours(),
+            }
+        )
+
+    # -- the clicks that take longer
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except MoreGPUError as error:
+            _log.warning("not done: %s", error)
+            self._backend.notify("MoreGPU", clean(str(error), 500))
+        except OSError as error:
+            _log.warning("not done: %s", error)
+            self._backend.notify("MoreGPU", f"That did not work: {error.strerror or error}")
+        self._show()
+
+    def _tell_status(self) -> None:
+        view = self._core.view
+        self._backend.notify(view.title, view.line[:1].upper() + view.line[1:])
+
+    def _set_limits(self, *, ceiling: float | None = None, schedule: str | None = None) -> None:
+        self._core.set_limits(ceiling=ceiling, schedule=schedule)
+        self._save()
+
+    def _toggle_kind(self, kind: str) -> None:
+        allowed = set(KINDS if self._core.config.kinds is None else self._core.config.kinds) ^ {kind}
+        self._core.set_kinds(None if allowed >= set(KINDS) else tuple(sorted(allowed)))
+        self._save()
+
+    def _toggle_autostart(self) -> None:
+        if autostart.is_enabled():
+            autostart.disable()
+        else:
+            autostart.enable()
+
+    def _show_log(self) -> None:
+        opener = {"darwin": ["open"], "win32": ["cmd", "/c", "start", ""]}.get(sys.platform, ["xdg-open"])
+        try:
+            subprocess.Popen([*opener, str(self._log_file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        except OSError:
+            self._backend.notify("MoreGPU", f"The log is {self._log_file}")
+
+    def _ask_for_invite(self) -> None:
+        """Show the prompt: a process of its own, so that its toolkit leaves memory with it."""
+        if not self._asking.acquire(blocking=False):
+            return
+        try:
+            settings = msgspec.json.encode(
+                {"ceiling": self._core.config.ceiling, "schedule": self._core.config.schedule}
+            )
+            done = subprocess.run(
+                [sys.executable, "-m", "moregpu_tray.prompt"], input=settings, stdout=subprocess.PIPE, check=False
+            )
+        finally:
+            self._asking.release()
+        if done.returncode == 3:
+            raise InviteRefused("no window can be opened here", "in a terminal, run: moregpu-tray join")
+        if done.returncode == 0:
+            self._core.join(parse_invite(done.stdout.decode()))
+
+    def _save_soon(self) -> None:
+        threading.Thread(target=self._guarded, args=(self._save,), daemon=True).start()
+
+    def _save(self) -> None:
+        """Keep what the owner chose."""
+        usual = WorkerConfig(yields=True)
+        chosen: dict[str, Any] = {}
+        for field in ("name", "cores", "ceiling", "schedule", "paused"):
+            if (value := getattr(self._core.config, field)) != getattr(usual, field):
+                chosen[field] = value
+        if self._core.config.kinds is not None:
+            chosen["kinds"] = list(self._core.config.kinds)
+        write_section("worker", chosen)
+
+    # -- showing
+
+    def _started(self) -> None:
+        _log.info("the tray runs; icon: %s", self._backend.name)
+        self._show()
+
+    def _changed(self, view: View) -> None:
+        before, self._before = self._before, view
+        if view.trouble and view.trouble != before.trouble:
+            self._backend.notify("MoreGPU needs you", view.trouble)
+        if view.status.state == "pending" and before.status.state != "pending":
+            self._backend.notify(view.title, "The pool's admin must approve this machine first")
+        if view.status.state in ("online", "paused") and not self._welcomed:
+            self._welcomed = True
+            self._backend.notify(view.title, f"This machine has joined as {view.status.name}. {_promise(view)}")
+        if not view.joined:
+            self._welcomed = False
+        self._show()
+
+    def _show(self) -> None:
+        """Update the icon, but not too often: what changes meanwhile is shown a little later."""
+        with self._lock:
+            if self._quitting.is_set() or self._later is not None:
+                return
+            wait_s = self._shown_at + REDRAW_S - time.monotonic()
+            if wait_s > 0.0:
+                self._later = threading.Timer(wait_s, self._show_now)
+                self._later.daemon = True
+                self._later.start()
+                return
+        self._show_now()
+
+    def _show_now(self) -> None:
+        with self._lock:
+            self._later = None
+            self._shown_at = time.monotonic()
+            face = self._face_of(self._core.view)
+            if face == self._face:
+                return
+            self._face = face
+        self._backend.update(face)
+
+    def _face_of(self, view: View) -> Face:
+        if time.monotonic() - self._counted_at > COUNT_S or not self._counted_at:
+            self._counted_at, now = time.monotonic(), time.time()
+            self._contribution = Contribution(
+                today=self._history.since(now - now % DAY_S),
+                month=self._history.since(now - 30 * DAY_S),
+                jobs=tuple(self._history.jobs_since(now - 30 * DAY_S, 8)),
+            )
+        picture = Picture(mood=view.mood, sixteenths=_sixteenths(view))
+        menu = menu_of(view, self._core.config, tuple(KINDS), self._contribution, autostart.is_enabled())
+        return Face(picture=picture, title=view.title, tip=view.line, menu=menu)
+
+    # -- the end
+
+    def _quit(self) -> None:
+        watchdog = threading.Timer(QUIT_S + 1.0, os._exit, [0])
+        watchdog.daemon = True
+        watchdog.start()
+        self._core.stop()
+        self._quitting.set()
+        self._backend.stop()
+
+    def _end(self) -> None:
+        self._instance.close()
+        logging.shutdown()
+
+
+def _sixteenths(view: View) -> int:
+    return round(view.status.duty * STEPS) if view.mood in (Mood.WORKING, Mood.YIELDING, Mood.IDLE) else 0
+
+
+def _promise(view: View) -> str:
+    lends = f"It lends up to {view.status.ceiling:.0%} of this machine and steps back when you use it."
+    return f"{lends} {view.secrets[:1].upper()}{view.secrets[1:]}."

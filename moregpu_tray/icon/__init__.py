@@ -1,0 +1,1 @@
+"""The icon in the panel: pictures, and one backend for each way a desktop shows them."""

@@ -1,0 +1,55 @@
+"""The view: one mood for a glance, one line with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from moregpu.worker.status import Status
+from moregpu_tray.view import Mood, View
+
+
+def view(**status: Any) -> View:
+    return View(joined=True, status=Status(**{"ceiling": 0.85, "pool_name": "attic", **status}))
+
+
+@pytest.mark.parametrize(
+    ("shown", "mood"),
+    [
+        (View(), Mood.NO_POOL),
+        (View(joined=True), Mood.OFFLINE),
+        (view(state="connecting"), Mood.OFFLINE),
+        (view(state="pending"), Mood.WAITING),
+        (view(state="online", duty=0.8), Mood.IDLE),
+        (view(state="online", duty=0.8, running=1), Mood.WORKING),
+        (view(state="online", duty=0.15, running=1), Mood.YIELDING),
+        (view(state="online", duty=0.1, running=1, ceiling=0.1), Mood.WORKING),
+        (view(state="paused"), Mood.PAUSED),
+        (View(joined=True, trouble="revoked"), Mood.TROUBLE),
+    ],
+)
+def test_every_state_has_its_mood(shown: View, mood: Mood) -> None:
+    assert shown.mood is mood
+
+
+@pytest.mark.parametrize(
+    ("shown", "line"),
+    [
+        (View(), "this machine belongs to no pool yet"),
+        (View(trouble="The invite was used"), "The invite was used"),
+        (view(state="paused", reason="paused: on battery"), "paused: on battery"),
+        (view(state="paused", reason="leaving room for your programs"), "paused: leaving room for your programs"),
+        (
+            view(state="online", duty=0.15, running=1, reason="you are using this machine"),
+            "computing with up to 15%: you are using this machine",
+        ),
+        (view(state="online", duty=0.85), "ready, up to 85%"),
+    ],
+)
+def test_the_reason_is_always_shown(shown: View, line: str) -> None:
+    assert shown.line == line
+
+
+def test_the_title_names_the_pool() -> None:
+    assert (View().title, view().title) == ("MoreGPU", "MoreGPU — attic")
