@@ -9,6 +9,8 @@ from __future__ import annotations
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 LENGTH = 26  # characters that 128 bits need
+_PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
+"""Two characters at a time: an id is made for every job and every task."""
 _VALUE = {character: value for value, character in enumerate(ALPHABET)} | {"I": 1, "L": 1, "O": 0}
 
 
@@ -29,7 +31,8 @@ def named(prefix: str, bits: bytes) -> str:
 
 def encode(number: int, length: int = LENGTH) -> str:
     """Write a number in `length` Crockford characters, most significant first."""
-    return "".join(ALPHABET[number >> 5 * place & 31] for place in range(length - 1, -1, -1))
+    pairs = [_PAIRS[number >> shift & 1023] for shift in range(10 * (length // 2) - 10, -10, -10)]
+    return "".join(pairs) if length % 2 == 0 else ALPHABET[number >> 5 * (length - 1) & 31] + "".join(pairs)
 
 
 def decode(text: str) -> int:

@@ -36,7 +36,7 @@ from moregpu.coordinator.reach import Reach, host_of, listening_sockets, plain_l
 from moregpu.coordinator.residents import Residents
 from moregpu.coordinator.rotation import Rotation
 from moregpu.coordinator.settings import NAME_SETTING, PoolSettings
-from moregpu.coordinator.shell import SystemClock, ThreadOffload
+from moregpu.coordinator.shell import SystemClock, SystemEntropy, ThreadOffload
 from moregpu.coordinator.state import StateFolder, open_state
 from moregpu.coordinator.store.protocol import Store
 from moregpu.coordinator.store.sqlite import SqliteStore
@@ -173,15 +173,15 @@ async def _parts(config: ServeConfig) -> AsyncGenerator[tuple[list[Doorway], Ser
             stack.callback(listener.close)
         certificate = _certificate(config, state, place)
         context = server_context(certificate)
-        clock, offload = SystemClock(), ThreadOffload()
+        clock, offload, entropy = SystemClock(), ThreadOffload(), SystemEntropy()
         stack.callback(offload.close)
-        store = SqliteStore(state.database, state.row_key, clock)
+        store = SqliteStore(state.database, state.row_key, clock, entropy)
         await store.open(clock.monotonic())
         stack.push_async_callback(store.close)
         name = await _pool_name(config, store)
         blobs = BlobFiles(private_folder(state.blobs))
         desk = PoolDesk(
-            store, state.keys, blobs, clock, offload, os.urandom,
+            store, state.keys, blobs, clock, offload, entropy,
             DeskConfig(pool_name=name, leaves=(certificate.leaf_sha256,)),
         )  # fmt: skip
         settings = await PoolSettings.load(store, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -57,3 +58,11 @@ def test_an_error_of_the_work_is_the_callers() -> None:
 
     with pytest.raises(ValueError, match="none"):
         asyncio.run(run())
+
+
+def test_no_piece_of_randomness_is_given_twice_from_any_thread() -> None:
+    entropy = shell.SystemEntropy()
+    with ThreadPoolExecutor(4) as threads:
+        pieces = list(threads.map(entropy, [16, 32, 7, 2000] * 1000))
+    assert [len(piece) for piece in pieces] == [16, 32, 7, 2000] * 1000
+    assert len(set(pieces)) == len(pieces)

@@ -11,26 +11,35 @@ from moregpu.jobs import Blob, Tensor
 
 Value = TypeVar("Value")
 
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
+"""What names nothing: most of what a job holds, and every ending job is searched."""
+
 NO_KEY = bytes(32)
 """What stands where a key was, once it is forgotten."""
 
 
 def blobs_in(value: Any) -> Iterator[Blob]:
     """Every blob named anywhere inside a Struct, dict, list or tuple."""
-    if isinstance(value, Blob):
+    kind = cast("type[Any]", type(value))
+    if kind in _PLAIN:
+        return
+    if kind is Blob:
         yield value
-    elif isinstance(value, Tensor):  # by far the most frequent
-        if isinstance(value.data, Blob):
+    elif kind is Tensor:  # by far the most frequent
+        if type(value.data) is Blob:
             yield value.data
-    elif isinstance(value, msgspec.Struct):
-        for field in value.__struct_fields__:
-            yield from blobs_in(getattr(value, field))
-    elif isinstance(value, dict):
+    elif issubclass(kind, msgspec.Struct):
+        for field in kind.__struct_fields__:
+            item = getattr(value, field)
+            if type(item) not in _PLAIN:
+                yield from blobs_in(item)
+    elif issubclass(kind, dict):
         for item in cast("dict[Any, Any]", value).values():
             yield from blobs_in(item)
-    elif isinstance(value, (list, tuple)):
+    elif issubclass(kind, (list, tuple)):
         for item in cast("list[Any]", value):
-            yield from blobs_in(item)
+            if type(item) not in _PLAIN:
+                yield from blobs_in(item)
 
 
 def without_data(value: Value) -> Value:
