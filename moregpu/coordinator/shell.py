@@ -31,8 +31,9 @@ class SystemClock:
 
 
 class SystemEntropy:
-    """The system's randomness, fetched 4 KiB at a time: a job takes five pieces of 16 or 32 bytes, and each call of the
-    system costs more than the piece. No byte is given out twice; any thread may ask.
+    """The system's randomness, fetched 4 KiB at a time. No byte is given out twice; any thread may ask.
+
+    A job takes five pieces of 16 or 32 bytes, and a call of the system takes longer than all else that it does with one.
     """
 
     BYTES = 4096

@@ -285,7 +285,10 @@ def _left_to_other(task: TaskRow, token: bytes) -> TaskRow:
 
 def _number(task: TaskRow, token: bytes) -> int:
     """The attempt under a token; the newest where there is none."""
-    return next((each.number for each in reversed(task.attempts) if each.token == token), len(task.attempts))
+    for attempt in reversed(task.attempts):
+        if attempt.token == token:
+            return attempt.number
+    return len(task.attempts)
 
 
 # ---- jobs ------------------------------------------------------------------------------------------------------------
