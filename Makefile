@@ -14,7 +14,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-WITH_TESTS := .[test,gpu,tray]
+WITH_TESTS := .[test,gpu,tray,tui]
 PACKAGES := moregpu moregpu_tui moregpu_tray kernels tests benchmarks
 
 help:

@@ -1,14 +1,8 @@
-"""`moregpu-tui`: the admin console, not built yet."""
+"""`moregpu-tui`: the admin console."""
 
 from __future__ import annotations
 
-import sys
-
-
-def main() -> None:
-    """Say what to use meanwhile."""
-    sys.exit("moregpu-tui is not there yet. Meanwhile: moregpu workers, moregpu jobs, moregpu job ID")
-
+from moregpu_tui.cli import main
 
 if __name__ == "__main__":
     main()

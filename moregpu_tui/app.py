@@ -1,0 +1,387 @@
+"""The console: screens, the pump that carries news to the one that is shown, and what is the same everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import locale
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
+
+from textual import events
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from moregpu.errors import MoreGPUError, NotConfigured
+from moregpu_tui.actions import ACTIONS, BY_ID, Action, permitted, refusal
+from moregpu_tui.commands import Commands
+from moregpu_tui.feed.choose import choose_source
+from moregpu_tui.feed.replay import Recorder
+from moregpu_tui.feed.source import Source
+from moregpu_tui.feed.still import Waiting
+from moregpu_tui.keymap import checked
+from moregpu_tui.options import Options, Settings, load_settings, save_settings
+from moregpu_tui.present.glyphs import glyphs
+from moregpu_tui.present.manner import Manner
+from moregpu_tui.present.time import zone_of
+from moregpu_tui.present.tones import palette
+from moregpu_tui.screens.access import Access
+from moregpu_tui.screens.base import PoolScreen
+from moregpu_tui.screens.events import Events
+from moregpu_tui.screens.first_run import FirstRun
+from moregpu_tui.screens.job import JobPage
+from moregpu_tui.screens.jobs import Jobs
+from moregpu_tui.screens.overview import Overview
+from moregpu_tui.screens.settings import SettingsPage
+from moregpu_tui.screens.submit import SubmitForm
+from moregpu_tui.screens.workers import Workers
+from moregpu_tui.state.events import Input
+from moregpu_tui.state.model import PoolState
+from moregpu_tui.state.selectors import why_not_now
+from moregpu_tui.state.store import Store
+from moregpu_tui.theme import PREFIX, themes
+from moregpu_tui.widgets.paint import Paint
+
+AGAIN_S = 2.0
+"""A second ctrl+c within so long quits."""
+
+PACE_FULL, PACE_CALM = 2.0, 1.0
+
+
+def run_console(options: Options) -> int:
+    """Run until quit; the exit status."""
+    settings = load_settings()
+    checked(settings.keys)
+    source: Source | None
+    try:
+        source = choose_source(options)
+    except NotConfigured:
+        if options.connect or options.profile:
+            raise
+        source = None
+    app = ConsoleApp(options, settings, source)
+    status = app.run(mouse=options.mouse)
+    return status if status is not None else app.return_code or 0
+
+
+class ConsoleApp(App[int]):
+    """One pool in one terminal."""
+
+    CSS_PATH = "app.tcss"
+    TITLE = "MoreGPU"
+    ENABLE_COMMAND_PALETTE = False
+    MODES: ClassVar = {
+        "overview": Overview,
+        "workers": Workers,
+        "jobs": Jobs,
+        "job": JobPage,
+        "submit": SubmitForm,
+        "events": Events,
+        "access": Access,
+        "settings": SettingsPage,
+        "first": FirstRun,
+    }
+    DEFAULT_MODE = "overview"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            action.key,
+            f"app.act('{action.id}')",
+            show=False,
+            id=action.id,
+            priority=action.id in ("app.interrupt", "app.quit", "app.palette"),
+        )
+        for action in ACTIONS
+        if not action.scope and not action.widget
+    ]
+
+    def __init__(
+        self,
+        options: Options,
+        settings: Settings,
+        source: Source | None,
+        *,
+        environment: dict[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        environment = dict(os.environ) if environment is None else environment
+        no_color = "NO_COLOR" in environment
+        super().__init__(ansi_color=True if no_color else None)
+        self.options = options
+        self.settings = settings
+        self.source: Source = source or Waiting()
+        self.store = Store()
+        self.commands = Commands(self)
+        self._environment = environment
+        self._clock, self._wall = clock, wall
+        self._mono = no_color
+        self._first_run = source is None
+        self._pumping = False
+        self._focused = True
+        self._interrupted_at = float("-inf")
+        self._recorder: Recorder | None = None
+        self._feeding: asyncio.Task[None] | None = None
+        self.manner = self._manner()
+        self.paint = Paint(palette("mono" if no_color else settings.theme), self.manner.glyphs)
+        for theme in themes():
+            self.register_theme(theme)
+        self.theme = PREFIX + self.paint.palette.name
+
+    # ---- what widgets ask
+
+    @property
+    def state(self) -> PoolState:
+        """The present snapshot."""
+        return self.store.state
+
+    @property
+    def source_kind(self) -> str:
+        """`demo`, `replay`, or "" for a real pool."""
+        return self.source.kind
+
+    def now(self) -> float:
+        """Our own clock: monotonic seconds."""
+        return self._clock()
+
+    def wall(self) -> float:
+        """UTC epoch seconds."""
+        return self._wall()
+
+    def key_of(self, action: Action) -> str:
+        """An action's key, with the settings' own."""
+        return self.settings.keys.get(action.id, action.key)
+
+    def radar_pace(self) -> float:
+        """Steps a second of the radar's beam."""
+        if self.settings.motion == "none" or why_not_now(self.state, self.now()):
+            return 0.0
+        if self.settings.motion == "auto" and (not self._focused or "SSH_CONNECTION" in self._environment):
+            return PACE_CALM
+        return PACE_FULL
+
+    def tell(self, text: str, timeout: float = 5.0) -> None:
+        """Say that something worked."""
+        self.notify(text, timeout=timeout, markup=False)
+
+    def warn(self, text: str) -> None:
+        """Say that something is not as it should be."""
+        self.notify(text, severity="warning", timeout=8, markup=False)
+
+    def fail(self, error: MoreGPUError) -> None:
+        """Say what went wrong, and what to do next."""
+        text = f"{error.detail}\n{error.hint}" if error.hint else error.detail
+        self.notify(text, severity="error", timeout=12, markup=False)
+
+    def copy(self, text: str, what: str) -> None:
+        """Into the clipboard of the terminal (OSC 52); says what."""
+        self.copy_to_clipboard(text)
+        self.tell(f"copied {what}")
+
+    # ---- life
+
+    def on_mount(self) -> None:
+        """Start the feed; restore the terminal on SIGTERM and SIGHUP, which Textual does not."""
+        loop = asyncio.get_running_loop()
+        for name in ("SIGTERM", "SIGHUP"):
+            if hasattr(signal, name):
+                number = int(getattr(signal, name))
+                try:
+                    loop.add_signal_handler(number, self._ended_by, number)
+                except (NotImplementedError, RuntimeError, ValueError):
+                    pass  # Windows, or not the main thread: tests
+        if self.settings.keys:
+            self.set_keymap(self.settings.keys)
+        self.set_interval(1.0, self._second)
+        if self.options.record:
+            self._recorder = Recorder(Path(self.options.record))
+        if self._first_run:
+            self.switch_mode("first")
+        else:
+            self.feed_from(self.source)
+
+    def feed_from(self, source: Source) -> None:
+        """Show another pool from now on."""
+        if self._feeding is not None:
+            self._feeding.cancel()
+            self.store = Store()
+        self.source = source
+        offer = self._recorder.wrap(self.offer) if self._recorder is not None else self.offer
+        self._feeding = asyncio.create_task(source.run(offer), name="feed")
+        self._feeding.add_done_callback(self._feed_ended)
+
+    async def on_unmount(self) -> None:
+        """Let the connections go."""
+        if self._feeding is not None:
+            self._feeding.cancel()
+            await asyncio.gather(self._feeding, return_exceptions=True)
+        await self.source.close()
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def _feed_ended(self, task: asyncio.Task[None]) -> None:
+        """A feed never ends by itself: what it raised is a bug, and is shown as one."""
+        if not task.cancelled() and task.exception() is not None:
+            self._handle_exception(task.exception())  # pyright: ignore[reportArgumentType]
+
+    def _ended_by(self, number: int) -> None:
+        self.exit(return_code=128 + number, result=128 + number)
+
+    # ---- the pump
+
+    def offer(self, *inputs: Input) -> None:
+        """Take in news; the next batch is drawn when it is due."""
+        self.store.offer(*inputs)
+        if not self._pumping:
+            wait_s = self.store.due_in(self.now())
+            if wait_s is not None:
+                self._pumping = True
+                self.set_timer(max(wait_s, 0.01), self._pump)
+
+    def _pump(self) -> None:
+        self._pumping = False
+        changed = self.store.take(self.now())
+        screen = self.pool_screen
+        if changed and screen is not None:
+            screen.news(self.state, changed)
+            if changed.about or changed.link or changed.everything:
+                screen.query_one("TopBar").refresh()
+        self.offer()
+
+    def _second(self) -> None:
+        self.store.sample(self.now())
+        screen = self.pool_screen
+        if screen is not None:
+            screen.second(self.state)
+
+    @property
+    def pool_screen(self) -> PoolScreen | None:
+        """The screen that is shown, also under a dialog."""
+        stack = self.screen_stack
+        bottom: Screen[object] | None = stack[0] if stack else None
+        return bottom if isinstance(bottom, PoolScreen) and bottom.is_mounted else None
+
+    # ---- actions
+
+    def act(self, id: str, argument: str = "") -> None:
+        """Do an action, unless it may not be done: then say why."""
+        action = BY_ID[id]
+        why = refusal(
+            action,
+            role=self.state.role,
+            readonly=self.options.readonly,
+            not_now=why_not_now(self.state, self.now()),
+        )
+        if why:
+            self.warn(why)
+            return
+        self.run_worker(self._do(action, argument), group="action", exit_on_error=True)
+
+    def action_act(self, id: str) -> None:
+        """A key."""
+        self.act(id)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that a role or --readonly takes away are not there; nor does a screen's key work through a dialog."""
+        if action != "act" or not parameters:
+            return super().check_action(action, parameters)
+        found = BY_ID[str(parameters[0])]
+        if isinstance(self.screen, FirstRun):
+            return found.id in ("app.quit", "app.interrupt", "app.help")
+        if not isinstance(self.screen, PoolScreen):
+            return found.id in ("app.quit", "app.interrupt")
+        return permitted(found, role=self.state.role, readonly=self.options.readonly)
+
+    async def _do(self, action: Action, argument: str) -> None:
+        try:
+            await self.commands.do(action, argument)
+        except MoreGPUError as error:
+            self.fail(error)
+
+    def interrupt(self) -> None:
+        """ctrl+c: copy what is selected; else twice quits."""
+        selected = self.screen.get_selected_text() or getattr(self.focused, "selected_text", "")
+        if selected:
+            self.copy(selected, "the selection")
+        elif self.now() - self._interrupted_at < AGAIN_S:
+            self.exit(0)
+        else:
+            self._interrupted_at = self.now()
+            self.warn("ctrl+c once more quits; the pool goes on without the console")
+
+    # ---- going places
+
+    def open_job(self, id: str) -> None:
+        """A job's page."""
+        self.watch_job(id)
+        self.switch_mode("job")
+        screen = self.pool_screen
+        if isinstance(screen, JobPage):
+            screen.go_to(id)
+        else:
+            self.call_after_refresh(self._open_job_later, id)
+
+    def _open_job_later(self, id: str) -> None:
+        screen = self.pool_screen
+        if isinstance(screen, JobPage):
+            screen.go_to(id)
+
+    def open_worker(self, id: str) -> None:
+        """A worker in its table."""
+        self.switch_mode("workers")
+        self.call_after_refresh(self._open_worker_later, id)
+
+    def _open_worker_later(self, id: str) -> None:
+        screen = self.pool_screen
+        if isinstance(screen, Workers):
+            screen.go_to(id)
+
+    def watch_job(self, id: str) -> None:
+        """Fetch a job with its tasks, now and whenever it changes."""
+        if getattr(self.source, "watched_job", "") == id and id in self.state.details:
+            return
+        self.source.watched_job = id
+        self.run_worker(self._fetch_job(id), exclusive=True, group="watch")
+
+    async def _fetch_job(self, id: str) -> None:
+        try:
+            await self.source.fetch_job(id)
+        except MoreGPUError:
+            pass  # the bar says that the pool does not answer; the job comes when it does
+
+    # ---- looks
+
+    def use_settings(self, settings: Settings) -> None:
+        """Wear other settings, and keep them."""
+        before, self.settings = self.settings, settings
+        self.manner = self._manner()
+        self.paint = Paint(palette("mono" if self._mono else settings.theme), self.manner.glyphs)
+        self.theme = PREFIX + self.paint.palette.name
+        if settings.keys != before.keys:
+            self.set_keymap(settings.keys)
+        for stack in self._screen_stacks.values():
+            for screen in stack:
+                if isinstance(screen, PoolScreen) and screen.is_mounted:
+                    screen.repaint()
+        try:
+            save_settings(settings)
+        except OSError as error:
+            self.warn(f"the settings cannot be kept: {error.strerror or error}")
+
+    def on_app_focus(self, _event: events.AppFocus) -> None:
+        """The terminal has the focus."""
+        self._focused = True
+
+    def on_app_blur(self, _event: events.AppBlur) -> None:
+        """It has not: the radar slows down."""
+        self._focused = False
+
+    def _manner(self) -> Manner:
+        wish = "ascii" if self.options.ascii else self.settings.glyphs
+        return Manner(
+            glyphs=glyphs(wish, self._environment, locale.getpreferredencoding(False)),
+            zone=zone_of(self.settings.zone),
+        )

@@ -1,0 +1,1 @@
+"""Where events come from: a live pool, a simulated one, a recording."""

@@ -1,0 +1,232 @@
+"""The calls that change or look at a real pool. Each runs on a thread: the client blocks, the screen does not."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import msgspec
+
+from moregpu.client.doors import path_of
+from moregpu.client.pool import Pool
+from moregpu.errors import DigestMismatch, HandshakeFailed, InvalidRequest, NotFound
+from moregpu.wire.api import (
+    InviteRequest,
+    InviteView,
+    JobView,
+    Me,
+    PlanView,
+    Signed,
+    TokenRequest,
+    TokenView,
+    WorkerChange,
+    WorkerView,
+)
+from moregpu.wire.text import NAME_LIMIT, clean
+from moregpu.workloads import JobSpec
+from moregpu_tui.feed.source import Files, Offer
+from moregpu_tui.state.events import JobGone, JobRow, Preview, Signatures, WorkerRow, about, job_of, tasks_of, worker_of
+from moregpu_tui.state.model import Signature
+
+T = TypeVar("T")
+
+LARGEST_PREVIEW_BYTES = 64 << 20
+AUDIT_S = 600.0
+
+
+class LiveCalls:
+    """Calls through the client's doors; answers become inputs for the store."""
+
+    def __init__(self, pool: Pool, threads: ThreadPoolExecutor) -> None:
+        self.pool = pool
+        self.threads = threads
+        self.offer: Offer = _nobody
+        self.seq = 0
+        self.me: Me | None = None
+        self.watched_job = ""
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run a blocking call."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
+
+    # ---- workers
+
+    async def change_worker(self, id: str, change: WorkerChange) -> None:
+        named = {name: value for name, value in msgspec.to_builtins(change).items() if value is not None}
+        seq = self.seq
+        view = await self.in_thread(lambda: self._call("PATCH", path_of("workers", id), WorkerView, named))
+        self.offer(WorkerRow(seq=seq, worker=worker_of(view, seq)))
+
+    async def revoke_worker(self, id: str) -> None:
+        await self.in_thread(lambda: self._call("DELETE", path_of("workers", id), type(None)))
+
+    # ---- access
+
+    async def invite(self, request: InviteRequest) -> InviteView:
+        made = await self.in_thread(lambda: self.pool.invite(request))
+        await self.fetch_access()
+        return made
+
+    async def withdraw_invite(self, id: str) -> None:
+        await self.in_thread(lambda: self._call("DELETE", path_of("invites", id), type(None)))
+        await self.fetch_access()
+
+    async def create_token(self, request: TokenRequest) -> TokenView:
+        made = await self.in_thread(lambda: self.pool.create_token(request))
+        await self.fetch_access()
+        return made
+
+    async def revoke_token(self, id: str) -> None:
+        await self.in_thread(lambda: self._call("DELETE", path_of("tokens", id), type(None)))
+        await self.fetch_access()
+
+    async def fetch_access(self) -> None:
+        if self.me is None or self.me.role != "admin":
+            return
+        invites = await self.in_thread(lambda: self._call("GET", "/v1/invites", list[InviteView]))
+        tokens = await self.in_thread(lambda: self._call("GET", "/v1/tokens", list[TokenView]))
+        self.offer(about(invites=invites, tokens=tokens))
+
+    async def verify_ledger(self) -> None:
+        self.offer(about(audit=await self.in_thread(self.pool.audit)))
+
+    # ---- jobs
+
+    async def plan(self, spec: JobSpec) -> PlanView:
+        view = await self.in_thread(lambda: self.pool.plan(spec))
+        return msgspec.structs.replace(view, summary=clean(view.summary), waiting_reason=clean(view.waiting_reason))
+
+    async def submit(self, spec: JobSpec, files: Files, key: str) -> JobView:
+        def send() -> JobView:
+            chosen = _with_files(self.pool, spec, files) if files else spec
+            return self.pool.submit_job(chosen, idempotency_key=key).view
+
+        seq = self.seq
+        view = await self.in_thread(send)
+        self.offer(JobRow(seq=seq, job=job_of(view, seq)))
+        return view
+
+    async def cancel(self, id: str) -> None:
+        seq = self.seq
+        view = await self.in_thread(lambda: self._call("DELETE", path_of("jobs", id), JobView))
+        self.offer(JobRow(seq=seq, job=job_of(view, seq)))
+
+    async def retry(self, id: str) -> JobView:
+        seq = self.seq
+        view = await self.in_thread(lambda: self._call("POST", path_of("jobs", id, "retry"), JobView))
+        self.offer(JobRow(seq=seq, job=job_of(view, seq)))
+        return view
+
+    async def purge(self, id: str) -> None:
+        target = path_of("jobs", id)
+        await self.in_thread(lambda: self.pool.doors.call("DELETE", target, JobView, query={"purge": 1}))
+
+    async def fetch_job(self, id: str) -> None:
+        seq = self.seq
+        try:
+            view = await self.in_thread(lambda: self._call("GET", path_of("jobs", id), JobView))
+        except NotFound:
+            self.offer(JobGone(id=id))
+            return
+        self.offer(JobRow(seq=seq, job=job_of(view, seq), tasks=tasks_of(view.tasks)))
+
+    async def fetch_signatures(self, id: str) -> None:
+        signed = await self.in_thread(lambda: self._call("GET", path_of("jobs", id, "statements"), list[Signed]))
+        self.offer(Signatures(job=id, signatures=await self.in_thread(lambda: _verified(id, signed))))
+
+    async def fetch_preview(self, id: str) -> None:
+        self.offer(Preview(job=id, lines=await self.in_thread(lambda: self._preview(id))))
+
+    # ---- on a thread
+
+    def _call(self, method: str, path: str, answer: type[T], body: Any = None) -> T:
+        return self.pool.doors.call(method, path, answer, body=body, patience_s=2.0)
+
+    def _preview(self, id: str) -> tuple[str, ...]:
+        handle = self.pool.job(id)
+        view = handle.view
+        if view.state != "done":
+            return (f"the job is {view.state}: there is no result",)
+        if view.result is None:
+            return ("only the submitter of a job may open its result: the key is sealed to it",)
+        if view.result.dropped:
+            return ("a benchmark: its output was checked and dropped",)
+        size = sum(tensor.whole_bytes for tensor in view.result.outputs.values())
+        if size > LARGEST_PREVIEW_BYTES:
+            return (f"{size >> 20:,} MiB: fetch it with  moregpu job {id} --output FILE",)
+        found = handle.result()
+        arrays: dict[str, Any] = found if isinstance(found, dict) else {"result": found}
+        return tuple(itertools.chain.from_iterable(_array_lines(name, array) for name, array in arrays.items()))
+
+
+def _nobody(*_inputs: object) -> None:
+    """Inputs before anybody listens."""
+
+
+def _verified(job: str, signed: list[Signed]) -> tuple[Signature, ...]:
+    from moregpu.client.signatures import verify_signed
+
+    found: list[Signature] = []
+    for one in signed:
+        detail = ""
+        try:
+            verify_signed(job, one)
+        except (HandshakeFailed, DigestMismatch) as error:
+            detail = clean(str(error))
+        found.append(
+            Signature(
+                task=clean(one.task, NAME_LIMIT),
+                attempt=one.attempt,
+                worker=clean(one.worker, NAME_LIMIT),
+                worker_name=clean(one.worker_name, NAME_LIMIT),
+                verified=not detail,
+                ledger_row=one.ledger[1],
+                detail=detail,
+            )
+        )
+    return tuple(found)
+
+
+def _with_files(pool: Pool, spec: JobSpec, files: Files) -> JobSpec:
+    """Read, upload and name the inputs. Pickled objects in a file are refused."""
+    import numpy as np
+
+    from moregpu.client.arrays import common_floats, send
+
+    arrays: dict[str, Any] = {}
+    for name, path in files.items():
+        try:
+            arrays[name] = np.load(path, allow_pickle=False)
+        except OSError as error:
+            raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}") from error
+        except (ValueError, EOFError, SyntaxError, UnicodeError, MemoryError) as error:
+            raise InvalidRequest(f"{path} is no .npy file of numbers", "numpy.save writes them") from error
+        if not isinstance(arrays[name], np.ndarray):
+            raise InvalidRequest(f"{path} holds several arrays", "save one array to a file: numpy.save")
+    floats = common_floats(arrays)
+    dtype = "float16" if next(iter(floats.values())).dtype.itemsize == 2 else "float32"
+    with ThreadPoolExecutor(2, thread_name_prefix="console-upload") as threads:
+        inputs = send(floats, pool.blobs(), threads)
+    return msgspec.structs.replace(spec, inputs=inputs, dtype=dtype, size=None)
+
+
+def _array_lines(name: str, array: Any) -> list[str]:
+    import numpy as np
+
+    if not array.size:
+        return [f"{name}: {array.dtype} {list(array.shape)}, empty"]
+    finite = array[np.isfinite(array)]
+    lines = [f"{name}: {array.dtype} {' × '.join(str(length) for length in array.shape)}, {array.nbytes:,} bytes"]
+    if finite.size:
+        values = finite.astype(np.float64)
+        lines.append(f"  from {values.min():.6g} to {values.max():.6g}, mean {values.mean():.6g}")
+    odd = array.size - finite.size
+    if odd:
+        lines.append(f"  {odd:,} elements are not finite")
+    corner = np.atleast_2d(array[tuple(slice(0, 6) for _ in array.shape)])
+    for row in corner.reshape(-1, corner.shape[-1])[:6]:
+        lines.append("  " + "  ".join(f"{float(value):>12.6g}" for value in row[:6]))
+    return lines

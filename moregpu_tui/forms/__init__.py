@@ -1,0 +1,1 @@
+"""Forms made from the Structs that the API validates with."""

@@ -1,0 +1,172 @@
+"""A form over the fields of a Struct: labels, controls, help, and what is wrong beside the field it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Horizontal, VerticalScroll
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.widgets import Input
+
+from moregpu_tui.forms.controls import Choice, Line
+from moregpu_tui.forms.describe import Field
+from moregpu_tui.widgets.bars import Title
+from moregpu_tui.widgets.drawn import paint_of
+
+LABEL = 16
+WIDE = 84
+"""From this width on, help stands beside every field."""
+
+
+class Note(Widget):
+    """Help of a field, or what is wrong with it."""
+
+    def __init__(self, text: str, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._text = text
+        self._wrong = ""
+
+    def wrong(self, text: str) -> None:
+        """Say what is wrong; "" when nothing is."""
+        if text != self._wrong:
+            self._wrong = text
+            self.refresh()
+
+    def put(self, text: str) -> None:
+        """Another help."""
+        if text != self._text:
+            self._text = text
+            self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """The line."""
+        paint = paint_of(self)
+        if self._wrong:
+            return paint.strip(((f" {paint.glyphs.cross} {self._wrong}", "bad"),), self.size.width)
+        return paint.strip(((f" {self._text}", "dim"),), self.size.width)
+
+
+class Label(Widget):
+    """The title of a field."""
+
+    def __init__(self, text: str, required: bool) -> None:
+        super().__init__()
+        self._text = text
+        self._required = required
+
+    def render_line(self, y: int) -> Strip:
+        """The line."""
+        row = self.parent
+        here = isinstance(row, Row) and row.has_class("here")
+        return paint_of(self).strip(
+            ((self._text, "accent" if here else "text"), (" *" if self._required else "", "warn")), self.size.width
+        )
+
+
+class Row(Horizontal):
+    """One field."""
+
+    def __init__(self, field: Field, value: str) -> None:
+        super().__init__(classes="field")
+        self.field = field
+        self._value = value
+
+    def compose(self) -> ComposeResult:
+        """Label, control, note."""
+        field = self.field
+        yield Label(field.title, field.required)
+        if field.kind in ("choice", "flag"):
+            yield Choice(field.choices, self._value)
+        else:
+            holder = "empty: none" if field.optional and not field.default else ""
+            yield Line(self._value, placeholder=holder, password=field.secret)
+        yield Note(field.help)
+
+    @property
+    def control(self) -> Choice | Line:
+        """What is typed in or turned."""
+        return self.query_one(Choice) if self.field.kind in ("choice", "flag") else self.query_one(Line)
+
+    @property
+    def note(self) -> Note:
+        """Its help."""
+        return self.query_one(Note)
+
+
+class Form(VerticalScroll, can_focus=False):
+    """Fields under each other. `typed` gives what stands in them, as text."""
+
+    class Changed(Message):
+        """Somebody typed."""
+
+    def __init__(self, fields: list[Field], values: Mapping[str, str] | None = None, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.fields = fields
+        self._values = dict(values or {})
+
+    def compose(self) -> ComposeResult:
+        """Own fields, then common ones under a line."""
+        before = False
+        for field in self.fields:
+            if field.common and not before:
+                before = True
+                yield Title("every job")
+            yield Row(field, self._values.get(field.name, field.default))
+
+    def typed(self) -> dict[str, str]:
+        """What stands in the fields."""
+        return {row.field.name: row.control.value for row in self._rows()}
+
+    def put(self, values: Mapping[str, str]) -> None:
+        """Fill the fields."""
+        for row in self._rows():
+            if row.field.name in values:
+                row.control.value = values[row.field.name]
+
+    def reset(self) -> None:
+        """Back to the defaults."""
+        self.put({field.name: field.default for field in self.fields})
+
+    def wrong(self, name: str, text: str) -> None:
+        """Say what is wrong with a field, and only there; "" when nothing is."""
+        for row in self._rows():
+            row.note.wrong(text if row.field.name == name else "")
+
+    def focus_field(self, name: str) -> None:
+        """Put the keys where something is wrong."""
+        for row in self._rows():
+            if row.field.name == name:
+                row.control.focus()
+
+    def focus_first(self) -> None:
+        """Put the keys into the first field."""
+        for row in self._rows():
+            row.control.focus()
+            return
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Help beside the fields only where there is room."""
+        self.set_class(event.size.width < WIDE, "narrow")
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Mark the field that has the keys."""
+        for row in self._rows():
+            row.set_class(row.control is event.widget, "here")
+            row.query_one(Label).refresh()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Somebody typed."""
+        event.stop()
+        self.post_message(self.Changed())
+
+    def on_choice_changed(self, event: Choice.Changed) -> None:
+        """Somebody turned."""
+        event.stop()
+        self.post_message(self.Changed())
+
+    def _rows(self) -> Iterable[Row]:
+        return self.query(Row)

@@ -1,0 +1,1 @@
+"""Questions in front of a screen, each with a typed answer."""

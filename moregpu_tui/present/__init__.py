@@ -1,0 +1,1 @@
+"""From what is known to rows of text and tones: pure."""

@@ -1,0 +1,214 @@
+"""What every screen has: the bars, a filter line, one way to be told of news, and nothing drawn while hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Input
+
+from moregpu_tui.actions import ACTIONS, BY_ID, Target, permitted, shown_key
+from moregpu_tui.forms.controls import Line as TextLine
+from moregpu_tui.present.cells import Line
+from moregpu_tui.state.model import PoolState
+from moregpu_tui.state.reduce import Changed
+from moregpu_tui.state.selectors import why_not_now
+from moregpu_tui.widgets.bars import KeyBar, TopBar
+from moregpu_tui.widgets.drawn import console_of
+from moregpu_tui.widgets.lines_view import LinesView
+
+SMALLEST = (60, 16)
+WIDE = 120
+
+
+def bindings_for(screen: str) -> list[BindingType]:
+    """Keys of a screen's own actions."""
+    return [
+        Binding(action.key, f"app.act('{action.id}')", show=False, id=action.id)
+        for action in ACTIONS
+        if screen in action.scope and not action.widget
+    ]
+
+
+class PoolScreen(Screen[None]):
+    """Give `here`, `footer`, `body`, `show`; perhaps `targets`."""
+
+    here: ClassVar[str] = ""
+    footer: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter_text = ""
+        self._shown_once = False
+        self._faded = False
+
+    # ---- what a screen gives
+
+    def body(self) -> ComposeResult:
+        """The part between the bars."""
+        yield from ()
+
+    def show(self, state: PoolState, changed: Changed) -> None:
+        """News. `changed.everything` means: all anew."""
+
+    def tick(self, state: PoolState) -> None:
+        """A second passed: ages, durations."""
+
+    def targets(self, kind: Target) -> list[str]:
+        """What an action would act on: marked rows, or the one under the cursor."""
+        return []
+
+    def filtered(self) -> None:
+        """The filter is another."""
+        self.show(console_of(self).state, Changed(everything=True))
+
+    def note(self) -> str:
+        """A word at the right end of the lower bar."""
+        return ""
+
+    # ---- frame
+
+    def compose(self) -> ComposeResult:
+        """Bars around the body."""
+        yield TopBar(self.here)
+        with Vertical(id="body"):
+            yield from self.body()
+        yield TextLine(placeholder="filter: words that must be there, !word that must not", id="filter")
+        yield KeyBar(self.keys())
+        yield LinesView(id="small")
+
+    def on_mount(self) -> None:
+        """Everything, once."""
+        small = self.query_one("#small", LinesView)
+        small.can_focus = False
+        small.put([(), (("This terminal is too small for the console.", "strong"),),
+                   (("At least 60 columns and 16 lines are needed; q quits.", "text"),)])  # fmt: skip
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Other parts at other sizes."""
+        width, height = event.size
+        self.set_class(width < SMALLEST[0] or height < SMALLEST[1], "too-small")
+        self.set_class(width >= WIDE, "wide")
+        self.set_class(height < 32, "short")
+        if self._shown_once:
+            self.call_after_refresh(self.refresh_all)
+
+    def on_screen_resume(self) -> None:
+        """Shown again: what happened meanwhile is drawn at once."""
+        self._shown_once = True
+        self.refresh_all()
+
+    def refresh_all(self) -> None:
+        """Draw everything from the present snapshot."""
+        if not self.is_mounted:
+            return
+        self.news(console_of(self).state, Changed(everything=True))
+
+    def news(self, state: PoolState, changed: Changed) -> None:
+        """From the pump."""
+        app = console_of(self)
+        faded = state.loaded and bool(why_not_now(state, app.now()))
+        if faded != self._faded:
+            self._faded = faded
+            for widget in self.drawn():
+                fade = getattr(widget, "fade", None)
+                if fade is not None:
+                    fade(faded)
+        self.show(state, changed)
+        self.bars()
+
+    def second(self, state: PoolState) -> None:
+        """Once a second, while shown."""
+        self.tick(state)
+        self.news(state, Changed())
+        self.query_one(TopBar).refresh()
+
+    def bars(self) -> None:
+        """The lower bar: keys that may be used, and a note."""
+        bar = self.query_one(KeyBar)
+        bar.put(self.keys())
+        bar.note(self.note())
+
+    def keys(self) -> Sequence[tuple[str, str]]:
+        """The keys that matter here, as far as they are allowed."""
+        app = console_of(self)
+        found = [BY_ID[id] for id in self.footer]
+        return [
+            (shown_key(app.key_of(action)), action.title.lower())
+            for action in found
+            if permitted(action, role=app.state.role, readonly=app.options.readonly)
+        ]
+
+    def drawn(self) -> list[Widget]:
+        """Widgets that paint themselves."""
+        return [widget for widget in self.query("*") if hasattr(widget, "touch_all")]
+
+    def repaint(self) -> None:
+        """Another theme, other signs."""
+        for widget in self.query("*"):
+            touch: Any = getattr(widget, "touch_all", None)
+            if touch is not None:
+                touch()
+            else:
+                widget.refresh()
+
+    # ---- the filter line
+
+    def open_filter(self, text: str | None = None) -> None:
+        """Show the line and put the keys there."""
+        line = self.query_one("#filter", TextLine)
+        if text is not None:
+            line.value = text
+            self._set_filter(text)
+            return
+        line.add_class("open")
+        line.focus()
+
+    def close_filter(self, *, clear: bool) -> bool:
+        """Hide the line; whether there was anything to do."""
+        line = self.query_one("#filter", TextLine)
+        was = line.has_class("open")
+        if clear and line.value:
+            line.value = ""
+            self._set_filter("")
+            was = True
+        if not line.value or not clear:
+            line.remove_class("open")
+        if line.has_focus:
+            self.home()
+        return was
+
+    def home(self) -> None:
+        """Put the keys into the main part."""
+        self.focus_next()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Narrow the list as it is typed."""
+        if event.input.id == "filter":
+            self._set_filter(event.value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Back to the list, narrowed."""
+        if event.input.id == "filter":
+            self.close_filter(clear=False)
+
+    def _set_filter(self, text: str) -> None:
+        if text != self.filter_text:
+            self.filter_text = text
+            self.filtered()
+            self.bars()
+
+
+def loading(state: PoolState) -> list[Line]:
+    """Lines for a list that has not come yet."""
+    if state.loaded:
+        return []
+    if state.link.state in ("offline", "refused"):
+        return [(), ((f"  {state.link.detail}", "bad"),), ((f"  {state.link.hint}", "dim"),)]
+    return [(), (("  loading …", "dim"),)]

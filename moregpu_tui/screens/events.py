@@ -1,0 +1,98 @@
+"""Events: everything that happens, merged, as it happens."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from moregpu_tui.screens.base import PoolScreen, bindings_for
+from moregpu_tui.state.model import PoolState
+from moregpu_tui.state.reduce import Changed
+from moregpu_tui.state.selectors import LEVELS, log_lines
+from moregpu_tui.widgets.bars import Title
+from moregpu_tui.widgets.drawn import console_of
+from moregpu_tui.widgets.lines_view import LogView
+
+SOURCES = ("", "worker", "job", "task", "invite", "log", "console")
+
+
+class Events(PoolScreen):
+    """The log."""
+
+    here: ClassVar[str] = "events"
+    footer: ClassVar[tuple[str, ...]] = ("log.follow", "list.filter", "log.level", "log.source", "log.wrap", "app.help")
+    BINDINGS = bindings_for("events")
+    CSS_PATH = ["base.tcss", "events.tcss"]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._least = "info"
+        self._source = ""
+
+    def body(self) -> ComposeResult:
+        """Lines under a title that says which."""
+        with Vertical(id="main"):
+            yield Title("events", id="title")
+            yield LogView(id="log")
+
+    def on_mount(self) -> None:
+        """Keys into the log."""
+        super().on_mount()
+        self.query_one("#log").focus()
+
+    def home(self) -> None:
+        """The log."""
+        self.query_one("#log").focus()
+
+    def show(self, state: PoolState, changed: Changed) -> None:
+        """New lines."""
+        if not (changed.everything or changed.log):
+            return
+        view = self.query_one("#log", LogView)
+        sources = frozenset({self._source}) if self._source else frozenset[str]()
+        lines = log_lines(state.log, self.filter_text, self._least, sources)
+        view.put_entries(lines)
+        which = [self._least if self._least != "info" else "", self._source, self.filter_text]
+        said = ", ".join(part for part in which if part)
+        follow = "following" if view.follow else "stopped: f follows"
+        self.query_one("#title", Title).put(f"{len(lines):,} lines · {follow}", f"events: {said}" if said else "events")
+
+    def do_log_follow(self, _argument: str) -> None:
+        """Follow, or stop."""
+        view = self.query_one("#log", LogView)
+        view.set_follow(not view.follow)
+        self.filtered()
+
+    def do_log_level(self, _argument: str) -> None:
+        """The next level."""
+        self._least = LEVELS[(LEVELS.index(self._least) + 1) % len(LEVELS)]
+        self.filtered()
+
+    def do_log_source(self, _argument: str) -> None:
+        """The next source."""
+        self._source = SOURCES[(SOURCES.index(self._source) + 1) % len(SOURCES)]
+        self.filtered()
+
+    def do_log_wrap(self, _argument: str) -> None:
+        """Wrap, or cut."""
+        view = self.query_one("#log", LogView)
+        view.wrap = not view.wrap
+        view.rebuild()
+
+    def do_list_next(self, _argument: str) -> None:
+        """Down a line."""
+        self.query_one("#log", LogView).action_move(1)
+
+    def do_list_previous(self, _argument: str) -> None:
+        """Up a line."""
+        self.query_one("#log", LogView).action_move(-1)
+
+    def on_log_view_followed(self) -> None:
+        """Say so in the title."""
+        self.show(console_of(self).state, Changed(everything=True))
+
+    def note(self) -> str:
+        """The filter."""
+        return f"filter: {self.filter_text}" if self.filter_text else ""

@@ -1,0 +1,151 @@
+"""One job: its road, its tasks as a map and as rows, attempts, evidence and signatures, its log, its result."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+
+from moregpu_tui.actions import Target
+from moregpu_tui.present import jobs as view
+from moregpu_tui.present.cells import Line
+from moregpu_tui.present.log import log_line
+from moregpu_tui.present.units import plural
+from moregpu_tui.screens.base import PoolScreen, bindings_for
+from moregpu_tui.state.model import Detail, Job, PoolState
+from moregpu_tui.state.reduce import Changed
+from moregpu_tui.state.selectors import jobs
+from moregpu_tui.widgets.bars import Title
+from moregpu_tui.widgets.drawn import console_of
+from moregpu_tui.widgets.line_table import LineTable
+from moregpu_tui.widgets.lines_view import LinesView
+from moregpu_tui.widgets.task_map import TaskMap
+
+
+class JobPage(PoolScreen):
+    """Everything about one job."""
+
+    here: ClassVar[str] = "job"
+    footer: ClassVar[tuple[str, ...]] = ("job.verify", "job.preview", "job.cancel", "job.retry", "app.help", "app.back")
+    BINDINGS = bindings_for("job")
+    CSS_PATH = ["base.tcss", "job.tcss"]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.job = ""
+
+    def body(self) -> ComposeResult:
+        """Facts and road; map; tasks beside evidence; log."""
+        with Vertical(id="main"):
+            yield LinesView(id="facts")
+            yield Title("tasks", id="map-title")
+            yield TaskMap(id="map")
+            with Horizontal(id="middle"):
+                with Vertical(id="left"):
+                    yield LineTable(view.TASK_COLUMNS, self._cell, id="table", empty=self._none)
+                with Vertical(id="right"):
+                    yield Title("evidence and signatures")
+                    yield LinesView(id="proof")
+                    yield Title("attempts", id="attempts-title")
+                    yield LinesView(id="attempts")
+            yield Title("log", id="log-title")
+            yield LinesView(id="log")
+
+    def on_mount(self) -> None:
+        """Keys into the tasks."""
+        super().on_mount()
+        self.query_one("#facts").can_focus = False
+        self.query_one("#table").focus()
+
+    def home(self) -> None:
+        """The tasks."""
+        self.query_one("#table").focus()
+
+    def go_to(self, job: str) -> None:
+        """Show this one."""
+        self.job = job
+        if self.is_mounted:
+            self.refresh_all()
+
+    def show(self, state: PoolState, changed: Changed) -> None:
+        """Draw when this job changed."""
+        if not self.job or self.job not in state.jobs:
+            first = jobs(state)[:1]
+            self.job = first[0].id if first else ""
+            if self.job:
+                console_of(self).watch_job(self.job)
+            changed = Changed(everything=True)
+        if changed.everything or self.job in changed.jobs or self.job in changed.details:
+            self._draw(state)
+        if changed.everything or changed.log:
+            self._draw_log(state)
+
+    def tick(self, state: PoolState) -> None:
+        """Durations."""
+        job = state.jobs.get(self.job)
+        if job is not None and not job.ended:
+            self._draw(state)
+
+    def targets(self, kind: Target) -> list[str]:
+        """The job that is shown."""
+        return [self.job] if kind == "job" and self.job else []
+
+    def do_view_zoom(self, _argument: str) -> None:
+        """The part with the focus alone, or everything."""
+        self.toggle_class("zoomed")
+
+    def _draw(self, state: PoolState) -> None:
+        app = console_of(self)
+        job = state.jobs.get(self.job)
+        facts = self.query_one("#facts", LinesView)
+        if job is None:
+            facts.put([(("There is no job to show.  ", "text"), ("c", "key"), (" makes one.", "text"))])
+            self.query_one("#table", LineTable).show([])
+            self.query_one("#map", TaskMap).put(None, ())
+            return
+        detail = state.details.get(job.id, Detail())
+        head: Line = ((f"{app.manner.glyphs.jobs.get(job.state, '?')} {job.state}", view.job_tone(job.state)),
+                      ("   ", "text"), (job.name or job.summary, "strong"))  # fmt: skip
+        lines = [head, (), view.road(job, app.manner), (), *view.facts(job, app.manner, app.wall())]
+        facts.put(lines)
+        facts.styles.height = len(lines) + 1
+        self.query_one("#map", TaskMap).put(job, detail.tasks)
+        self.query_one("#map-title", Title).put(
+            f"{job.grains_done:,} of {plural(job.grains, 'grain')} in {plural(len(detail.tasks), 'task')}"
+        )
+        table = self.query_one("#table", LineTable)
+        table.show([str(task.number) for task in reversed(detail.tasks)])
+        table.touch_all()
+        self._draw_proof(job, detail)
+
+    def _draw_proof(self, job: Job, detail: Detail) -> None:
+        app = console_of(self)
+        lines = view.proof(job, detail, app.manner)
+        if detail.preview:
+            lines += [(), (("result", "head"),), *((("  " + line, "text"),) for line in detail.preview)]
+        self.query_one("#proof", LinesView).put(lines)
+        self.query_one("#attempts", LinesView).put(view.attempts(detail.tasks, app.manner))
+
+    def _draw_log(self, state: PoolState) -> None:
+        manner = console_of(self).manner
+        lines = [log_line(entry, manner) for entry in state.log[-2000:] if entry.about == self.job][-200:]
+        view_ = self.query_one("#log", LinesView)
+        view_.put(lines or [(("nothing yet", "dim"),)])
+        view_.action_bottom()
+
+    def _cell(self, row: str, column: str) -> Line:
+        app = console_of(self)
+        detail = app.state.details.get(self.job, Detail())
+        number = int(row)
+        task = next((task for task in detail.tasks if task.number == number), None)
+        if task is None:
+            return (("", "text"),)
+        signature = next((one for one in detail.signatures or () if one.task == task.id), None)
+        return view.task_cell(task, column, signature, app.manner, app.wall())
+
+    def _none(self) -> list[Line]:
+        job = console_of(self).state.jobs.get(self.job)
+        if job is None:
+            return []
+        return [(("  no task was leased yet: they are cut when a worker asks", "dim"),)]

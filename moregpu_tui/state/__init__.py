@@ -1,0 +1,1 @@
+"""What the console knows: pure data and functions, no framework and no clock of its own."""

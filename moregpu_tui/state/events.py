@@ -1,0 +1,304 @@
+"""What the reducer takes in. Text is cleaned here, once: no control character of a stranger passes this module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from moregpu.jobs import TaskState
+from moregpu.wire.api import AuditView, Event, InviteView, JobView, Me, PoolView, TaskView, TokenView, WorkerView
+from moregpu.wire.text import NAME_LIMIT, clean
+from moregpu_tui.state.model import Attempt, Device, Job, Link, LogEntry, Signature, Task, Worker
+
+
+class Replaced(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything anew, as the server has it, read when the stream stood at `seq`."""
+
+    seq: int
+    workers: tuple[Worker, ...]
+    jobs: tuple[Job, ...]
+
+
+class Happened(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of the stream."""
+
+    event: Event
+
+
+class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's row, read when the stream stood at `seq` or later."""
+
+    seq: int
+    worker: Worker
+
+
+class WorkerGone(msgspec.Struct, frozen=True, kw_only=True):
+    """The server knows no such worker."""
+
+    id: str
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's row, read when the stream stood at `seq` or later; `tasks` where they were asked for."""
+
+    seq: int
+    job: Job
+    tasks: tuple[Task, ...] | None = None
+
+
+class JobGone(msgspec.Struct, frozen=True, kw_only=True):
+    """The server knows no such job, or it is not ours."""
+
+    id: str
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pool says of itself; None leaves what was known."""
+
+    pool: PoolView | None = None
+    me: Me | None = None
+    invites: tuple[InviteView, ...] | None = None
+    tokens: tuple[TokenView, ...] | None = None
+    audit: AuditView | None = None
+
+
+class Signatures(msgspec.Struct, frozen=True, kw_only=True):
+    """Who signed a job's tasks, verified here."""
+
+    job: str
+    signatures: tuple[Signature, ...]
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's result in a few lines."""
+
+    job: str
+    lines: tuple[str, ...]
+
+
+class Linked(msgspec.Struct, frozen=True, kw_only=True):
+    """The connection changed."""
+
+    link: Link
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the console's own for the log."""
+
+    entry: LogEntry
+
+
+Input = (
+    Replaced
+    | Happened
+    | WorkerRow
+    | WorkerGone
+    | JobRow
+    | JobGone
+    | About
+    | Signatures
+    | Preview
+    | Linked
+    | Said
+)  # fmt: skip
+
+
+# ---- from the wire, cleaned ------------------------------------------------------------------------------------------
+
+
+def happened(event: Event) -> Happened:
+    """An event as it came, made safe."""
+    if event.type == "worker.live":
+        return Happened(event=_live(event))
+    return Happened(
+        event=msgspec.structs.replace(
+            event, type=clean(event.type, NAME_LIMIT), id=clean(event.id, NAME_LIMIT), data=clean_data(event.data)
+        )
+    )
+
+
+def worker_of(view: WorkerView, seq: int = 0) -> Worker:
+    """A worker's row. What it says of flags holds from `seq` on."""
+    return Worker(
+        id=_name(view.id),
+        name=_name(view.name),
+        owner=_name(view.owner),
+        groups=tuple(_name(group) for group in view.groups),
+        connected=view.state not in ("offline", "revoked"),
+        approved=view.state != "pending",
+        paused=view.limits.paused or view.state == "paused",
+        draining=view.state == "draining",
+        suspect=view.state == "quarantined",
+        revoked=view.state == "revoked",
+        owner_paused=view.owner_limits.paused,
+        reason=_name(view.reason),
+        devices=tuple(
+            Device(
+                id=_name(device.id),
+                kind=device.kind,
+                name=_name(device.name),
+                driver=_name(device.driver),
+                engine=_name(device.engine),
+                memory_bytes=device.memory_bytes,
+                cores=device.cores,
+            )
+            for device in view.devices
+        ),
+        kinds=tuple(_name(kind) for kind in view.kinds),
+        isolation=_name(view.isolation),
+        system=_name(view.system),
+        version=_name(view.version),
+        ceiling=view.limits.ceiling,
+        schedule=_name(view.limits.schedule),
+        owner_ceiling=view.owner_limits.ceiling,
+        owner_schedule=_name(view.owner_limits.schedule),
+        duty=mean_duty(view.duty),
+        user_load=view.user_load,
+        speeds={_name(key): value for key, value in view.speeds.items()},
+        score=view.score,
+        leases=view.leases,
+        tasks_done=view.tasks_done,
+        tasks_failed=view.tasks_failed,
+        busy_s=view.busy_s,
+        round_trip_s=view.round_trip_s,
+        connected_at=view.connected_at,
+        seen_at=view.seen_at,
+        enrolled_at=view.enrolled_at,
+        tls_ends_here=view.tls_ends_here,
+        flags_seq=seq,
+        link_seq=seq,
+    )
+
+
+def job_of(view: JobView, seq: int = 0) -> Job:
+    """A job's row."""
+    return Job(
+        id=_name(view.id),
+        kind=_name(view.kind),
+        name=clean(view.name),
+        state=str(view.state),
+        submitter=_name(view.submitter),
+        created_at=view.created_at,
+        started_at=view.started_at,
+        ended_at=view.ended_at,
+        grains=view.grains,
+        grains_done=view.grains_done,
+        tasks_total=view.tasks_total,
+        tasks_done=view.tasks_done,
+        checked=view.checked,
+        evidence={_name(kind): count for kind, count in view.evidence.items()},
+        signed=view.signed,
+        workers=tuple(_name(worker) for worker in view.workers),
+        waiting_reason=clean(view.waiting_reason),
+        error=clean(view.error.detail or view.error.title) if view.error else "",
+        hint=clean(view.error.hint) if view.error else "",
+        summary=clean(view.summary),
+        queued_s=view.timing.queued_s,
+        running_s=view.timing.running_s,
+        checking_s=view.timing.checking_s,
+        combining_s=view.timing.combining_s,
+        dropped=view.result is not None and view.result.dropped,
+        digest=_name(view.result.digest) if view.result else "",
+        seq=seq,
+    )
+
+
+def tasks_of(views: list[TaskView] | None) -> tuple[Task, ...] | None:
+    """A job's tasks, by number; None where they were not asked for."""
+    if views is None:
+        return None
+    return tuple(_task(view) for view in sorted(views, key=lambda view: view.number))
+
+
+def about(
+    pool: PoolView | None = None,
+    me: Me | None = None,
+    invites: list[InviteView] | None = None,
+    tokens: list[TokenView] | None = None,
+    audit: AuditView | None = None,
+) -> About:
+    """What was fetched about the pool, made safe; invites and tokens lose their secret lines."""
+    return About(
+        pool=pool and msgspec.structs.replace(
+            pool,
+            name=_name(pool.name),
+            fingerprint=clean(pool.fingerprint),
+            version=_name(pool.version),
+            addresses=[_name(address) for address in pool.addresses],
+            description=clean(pool.description),
+        ),
+        me=me and msgspec.structs.replace(me, id=_name(me.id), label=_name(me.label)),
+        invites=None if invites is None else tuple(
+            msgspec.structs.replace(
+                invite,
+                id=_name(invite.id),
+                owner=_name(invite.owner),
+                groups=[_name(group) for group in invite.groups],
+                kinds=[_name(kind) for kind in invite.kinds],
+                line="",
+            )
+            for invite in invites
+        ),
+        tokens=None if tokens is None else tuple(
+            msgspec.structs.replace(token, id=_name(token.id), label=_name(token.label), line="") for token in tokens
+        ),
+        audit=audit and msgspec.structs.replace(
+            audit, problems=[clean(found) for found in audit.problems], head=_name(audit.head)
+        ),
+    )  # fmt: skip
+
+
+def mean_duty(duty: dict[str, float]) -> float:
+    """One figure for all devices."""
+    return sum(duty.values()) / len(duty) if duty else 0.0
+
+
+def clean_data(value: Any, depth: int = 4) -> Any:
+    """All text inside made safe; what is nested deeper than events are goes."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return (
+            {clean(str(key), NAME_LIMIT): clean_data(each, depth - 1) for key, each in value.items()} if depth else {}
+        )
+    if isinstance(value, list | tuple):
+        return [clean_data(each, depth - 1) for each in value] if depth else []
+    return value
+
+
+def _live(event: Event) -> Event:
+    """The event that comes once a second for each worker: one text in it."""
+    reason = event.data.get("reason", "")
+    if isinstance(reason, str) and (not reason or (reason.isascii() and reason.isprintable() and len(reason) < 100)):
+        return event
+    return msgspec.structs.replace(event, data={**event.data, "reason": _name(str(reason))})
+
+
+def _task(view: TaskView) -> Task:
+    return Task(
+        id=_name(view.id),
+        number=view.number,
+        state=str(TaskState(view.state)),
+        first_grain=view.grains[0],
+        end_grain=view.grains[1],
+        worker=_name(view.worker or ""),
+        evidence=view.evidence,
+        attempts=tuple(
+            Attempt(
+                number=attempt.number,
+                worker=_name(attempt.worker),
+                worker_name=_name(attempt.worker_name),
+                state=str(attempt.state),
+                leased_at=attempt.leased_at,
+                ended_at=attempt.ended_at,
+                seconds=attempt.seconds,
+                error=clean(attempt.error),
+            )
+            for attempt in view.attempts
+        ),
+    )
+
+
+def _name(text: str) -> str:
+    return clean(text, NAME_LIMIT)

@@ -1,0 +1,65 @@
+"""The one place that holds the present snapshot: inputs wait here, a batch at a time becomes the next one.
+
+No threads, no timers: whoever drives it says what time it is. At most five batches a second, the first at once.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from moregpu_tui.state.events import Input
+from moregpu_tui.state.model import SERIES, PoolState
+from moregpu_tui.state.reduce import Changed, reduce
+from moregpu_tui.state.selectors import sample
+
+BATCH_S = 0.2
+"""Least time between two batches: a screen that changes more often is not read more often."""
+
+HISTORY = 600
+"""Samples of each graph, one a second."""
+
+SAMPLE_S = 1.0
+
+
+class Store:
+    """Inputs in, snapshots out."""
+
+    def __init__(self, state: PoolState | None = None) -> None:
+        self.state = state or PoolState()
+        self._waiting: list[Input] = []
+        self._last_batch_s = float("-inf")
+        self._next_sample_s = float("-inf")
+        self._grains_before: tuple[float, int] | None = None
+
+    def offer(self, *inputs: Input) -> None:
+        """Let inputs wait for the next batch."""
+        self._waiting.extend(inputs)
+
+    def due_in(self, now: float) -> float | None:
+        """Seconds until the next batch may be taken; None when nothing waits."""
+        if not self._waiting:
+            return None
+        return max(0.0, self._last_batch_s + BATCH_S - now)
+
+    def take(self, now: float) -> Changed:
+        """Reduce what waits. `now`: monotonic seconds."""
+        waiting, self._waiting = self._waiting, []
+        self._last_batch_s = now
+        self.state, changed = reduce(self.state, waiting)
+        return changed
+
+    def sample(self, now: float) -> bool:
+        """Once a second: put the present figures at the end of the graphs. Whether it was time."""
+        if now < self._next_sample_s or not self.state.loaded:
+            return False
+        self._next_sample_s = now + SAMPLE_S
+        grains = self.state.grains_total
+        before = self._grains_before
+        rate = (grains - before[1]) / (now - before[0]) if before and now > before[0] else 0.0
+        self._grains_before = (now, grains)
+        figures = sample(self.state, rate)
+        history = {
+            name: (*self.state.history.get(name, ()), figures[name])[-HISTORY:] for name in SERIES
+        }  # fmt: skip
+        self.state = msgspec.structs.replace(self.state, history=history)
+        return True

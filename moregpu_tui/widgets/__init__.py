@@ -1,0 +1,1 @@
+"""What draws: line by line, only what changed."""
