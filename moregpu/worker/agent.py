@@ -44,9 +44,8 @@ from moregpu.worker.session import (
     WorkerSession,
 )
 from moregpu.worker.status import State, Status
+from moregpu.worker.throttle.devices import Kind, Throttle
 from moregpu.worker.throttle.duty import Decision, fixed_duty
-from moregpu.worker.throttle.governor import Governor
-from moregpu.worker.throttle.mean import ToldDuty
 from moregpu.worker.throttle.schedule import parse_schedule
 from moregpu.worker.transfers import Transfers
 from moregpu.worker.work import Work
@@ -103,15 +102,15 @@ class Agent:
         self._random = random or SystemRandom()
         owner = Limits(ceiling=config.ceiling, schedule=config.schedule, paused=config.paused)
         self._limits = WorkerLimits(owner, self._decide_now, self._decide)
-        self._governor = Governor() if config.yields else None
+        self._throttle = Throttle() if config.yields else None
         self._sense = sense
         self._ran = ran
         self._senses: Senses | None = None
-        self._told = ToldDuty()
         self._computes: dict[str, Compute] = {}
         self._computes_on = ""
         self._aside: dict[str, str] = {}  # device → why it is put aside
-        self._in_force = -1.0  # the duty that the compute process was told
+        self._kinds: dict[str, Kind] = {}
+        self._in_force: dict[str, float] = {}  # the duty that each compute process was told
         self._approved = True
         self._state: State = "starting"
         self._shown = Status()
@@ -199,6 +198,7 @@ class Agent:
             self._put_aside,
         )
         for device in found.devices:
+            self._kinds[device.id] = device.kind
             self._computes[device.id] = Compute(
                 self._work,
                 device=device.id,
@@ -210,7 +210,7 @@ class Agent:
             )
         self._settling: asyncio.TimerHandle | None = None
         self._cpu = CpuLoad(self._own_processes)
-        if self._governor is not None:
+        if self._throttle is not None:
             self._senses = self._sense(lambda: self._call(self._decide_now), self._cpu)
         self._decide_now()
         self._show("connecting", "")
@@ -340,23 +340,35 @@ class Agent:
                 self._session.hot = self._transfers.cache.hot()
 
     def _decide(self, owner: Limits, admin: Limits, local: datetime) -> Decision:
-        """The throttle: limits alone, or with all that is sensed."""
-        if self._governor is None or self._senses is None:
+        """What the worker as a whole may do, for people: limits alone, or with all that is sensed."""
+        if self._throttle is None or self._senses is None:
             return fixed_duty(owner, admin, local)
-        return self._governor.decide(owner, admin, local, self._senses.signals(), self._now())
+        self._throttle.decide(owner, admin, local, self._senses.signals(), self._now())
+        usable = [device for device in self._computes if device not in self._aside] or list(self._computes)
+        decisions = [self._throttle.decisions[self._kinds[device]] for device in usable]
+        return max(decisions, key=lambda decision: decision.value)
+
+    def _decision(self, device: str) -> Decision:
+        """What one device may do now."""
+        return self._limits.decision if self._throttle is None else self._throttle.decisions[self._kinds[device]]
 
     def _decide_now(self) -> None:
         limits, session, now = self._limits, self._session, self._now()
         limits.look()
-        duty = limits.decision.value
-        if abs(duty - self._in_force) >= SAME_DUTY or (duty == 0.0) != (self._in_force == 0.0):
-            self._in_force = duty
-            for compute in self._computes.values():
+        for device, compute in self._computes.items():
+            duty, before = self._decision(device).value, self._in_force.get(device, -1.0)
+            if abs(duty - before) >= SAME_DUTY or (duty == 0.0) != (before == 0.0):
+                self._in_force[device] = duty
                 compute.set_duty(duty)
-        told = limits.decision if self._governor is None else self._told.tell(limits.decision, now)
-        shares = {} if told is None else {device: told.value for device in self._computes if device not in self._aside}
-        if told is not None and (told.reason, shares) != (session.reason, session.duty):
-            self._perform(session.set_duty(shares, told.reason, now))
+        usable = [device for device in self._computes if device not in self._aside]
+        told = limits.decision.reason
+        shares = {device: self._decision(device).value for device in usable}
+        if self._throttle is not None:
+            means = {device: self._throttle.tell(self._kinds[device], now) for device in usable}
+            shares = {device: mean.value for device, mean in means.items()}
+            told = max(means.values(), key=lambda mean: mean.value).reason if means else told
+        if (told, shares) != (session.reason, session.duty):
+            self._perform(session.set_duty(shares, told, now))
             if self._connections is not None:
                 self._connections.wake.set()
         session.owner = limits.owner

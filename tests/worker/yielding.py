@@ -98,7 +98,7 @@ async def input_to_cut(folder: Path, screen: str, times: int) -> list[tuple[floa
 
 
 def _spent(agent: Agent) -> float:
-    pid = agent._compute.pid
+    pid = agent._computes["cpu"].pid
     if pid is None:
         return 0.0
     times = psutil.Process(pid).cpu_times()

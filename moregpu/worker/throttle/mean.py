@@ -19,20 +19,21 @@ class ToldDuty:
 
     def __init__(self):
         self._parts: deque[tuple[float, float]] = deque()  # (since, duty), oldest first
-        self._told: Decision | None = None
+        self.told: Decision | None = None
+        """What was told last."""
         self._told_at = 0.0
 
     def tell(self, decision: Decision, now: float) -> Decision | None:
         """Note what is in force from now on; returns what to tell the pool, if anything."""
         self._note(decision.value, now)
-        told = self._told
+        told = self.told
         fresh = Decision(value=self._mean(now), reason=decision.reason)
         if told is not None and (told.value > 0.0) == (fresh.value > 0.0):
             if fresh.reason == told.reason and abs(fresh.value - told.value) < STEP:
                 return None
             if now - self._told_at < PAUSE_S:
                 return None
-        self._told, self._told_at = fresh, now
+        self.told, self._told_at = fresh, now
         return fresh
 
     def _note(self, duty: float, now: float) -> None:
