@@ -60,6 +60,9 @@ def serve(
             max=65535,
         ),
     ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print neither token nor invite: for services whose output is kept.")
+    ] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     as_json: JsonOption = False,
 ) -> None:
@@ -67,6 +70,8 @@ def serve(
     from moregpu.coordinator import process
 
     process.prepare()
+    import msgspec
+
     from moregpu.coordinator.server import ServeConfig
     from moregpu.coordinator.server import serve as run_coordinator
     from moregpu.errors import InvalidRequest
@@ -93,7 +98,7 @@ def serve(
         process.settle()
 
         def ready(opening: Opening) -> None:
-            _tell(opening, as_json=as_json)
+            _tell(msgspec.structs.replace(opening, first=False) if quiet else opening, as_json=as_json)
             if opening.worker_line:
                 # A folder for each pool: this machine may be a worker of another one, too, by `moregpu join`.
                 worker_state = paths.state_folder(f"worker-{opening.pool_id[:12]}")
