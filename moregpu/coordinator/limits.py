@@ -13,8 +13,9 @@ from moregpu.coordinator.quotas import Quotas
 MAX_LINKS_UNCONFIRMED = 64
 """Connections that have not yet proven who they are."""
 
-MAX_JUDGING = 64
-"""Results of one worker that wait for their check; beyond that it gets no new work."""
+MAX_JUDGING = 256
+"""Results of one worker that wait for their check; beyond that it gets no new work. Several times a full queue (64): a
+worker must not wait for the disk between one batch and the next."""
 
 OFFLOAD_BYTES = 64 * 1024
 """Checks over more bytes than this leave the event loop; below, a thread hop costs a tiny job 20 % more CPU."""

@@ -33,7 +33,7 @@ class SystemClock:
 class SystemEntropy:
     """The system's randomness, fetched 4 KiB at a time. No byte is given out twice; any thread may ask.
 
-    A job takes five pieces of 16 or 32 bytes, and a call of the system takes longer than all else that it does with one.
+    A job takes five pieces of 16 or 32 bytes; a call of the system costs more than all else that is done with one.
     """
 
     BYTES = 4096
