@@ -118,15 +118,28 @@ def commit() -> str:
 
 
 def _table(title: str, report: Report) -> None:
+    """Fits 80 columns: what it is and what came out; bar and remarks stand where there are any."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title, caption=f"{report.machine} · {report.date} · {report.commit}")
-    for heading in ("what", "value", "unit", "bar", "", "runs", "note"):
-        table.add_column(heading, justify="right" if heading in ("value", "bar", "runs") else "left")
+    table = Table(title=title, pad_edge=False, padding=(0, 1, 0, 0), box=None, title_justify="left")
+    table.add_column("what", ratio=1)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("unit", no_wrap=True)
+    table.add_column("bar", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for one in report.results:
-        bar = "" if one.bar is None else f"{'≤' if one.better == 'lower' else '≥'} {one.bar:g}"
+        bar = "" if one.bar is None else f"{'≤' if one.better == 'lower' else '≥'} {one.bar:.4g}"
         verdict = "" if one.bar is None else ("[green]ok[/]" if one.ok else "[red]missed[/]")
-        table.add_row(one.name, one.skipped or f"{one.value:.4g}", one.unit, bar, verdict, str(one.runs), one.note)
+        value = "-" if one.skipped else f"{one.value:.4g}"
+        table.add_row(one.name, value, one.unit, bar, verdict)
+        peers = [f"{name}: {peer:.4g}" for name, peer in one.peers.items()]
+        runs = [f"{one.runs} runs"] if one.runs > 1 and one.bar is not None else []
+        about = "; ".join([*([one.skipped] if one.skipped else []), *([one.note] if one.note else []), *peers, *runs])
+        if about:
+            table.add_row(f"[dim]    {escape(about)}[/]")
     console = Console()
-    Console(width=max(console.width, 130) if not console.is_terminal else None).print(table)
+    console = Console(width=min(max(console.width, 80), 100))
+    console.print(table)
+    console.print(f"{report.machine}\n{report.date} · {report.commit}", style="dim", highlight=False)
