@@ -2,38 +2,26 @@
 
 A step either happens in full, journalled for the next commit, or raises and changes nothing. What a step returns is
 true in memory; whoever tells it to the outside waits for the commit first (`commits.py`).
-
-Events of tasks are compact: one for a step and job. `id` is the job, `data` names submitter, worker and task numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
-from moregpu.coordinator import fairness, ledger, transitions, trust
-from moregpu.coordinator.store.pages import Pages
+from moregpu.coordinator import fairness, transitions
+from moregpu.coordinator.store.outcomes import Outcomes
 from moregpu.coordinator.store.protocol import (
-    Accepted,
     Choose,
-    Completed,
-    Failed,
     FleetWorker,
     JobRow,
     Lease,
-    LedgerBatch,
-    SignedBatch,
     TaskRow,
-    UsageRow,
-    Vote,
-    Voted,
-    WorkerRow,
 )
 from moregpu.coordinator.store.references import blobs_in, without_data
 from moregpu.coordinator.transitions import HeldLease, Standing
-from moregpu.errors import Conflict, InvalidJob, JobFailed, NotFound
+from moregpu.errors import Conflict, InvalidJob
 from moregpu.ids import named
 from moregpu.jobs import JOB_ENDED, JobState, TaskState
 from moregpu.wire.api import JobChange, Problem, ResultManifest
@@ -45,7 +33,7 @@ WEIGH_EVERY_S = 1.0
 """Shares of submitters are worked out anew after so long: usage moves slowly."""
 
 
-class Book(Pages):
+class Book(Outcomes):
     """Every step that a pool's memory can take."""
 
     # ---- jobs
@@ -122,54 +110,6 @@ class Book(Pages):
         )
         return self.jobs.put(id, bare)
 
-    def known(self, id: str) -> JobRow:
-        """A job in memory; raises `NotFound`."""
-        job = self.jobs.get(id)
-        if job is None:
-            raise NotFound(f"there is no job {id}")
-        return job
-
-    def _end(
-        self,
-        job: JobRow,
-        state: JobState,
-        wall: float,
-        *,
-        result: ResultManifest | None = None,
-        error: Problem | None = None,
-        combining_s: float = 0.0,
-    ) -> list[tuple[str, LeaseRef]]:
-        """Move a job to an end state with all that hangs on it; gives back the leases that were out."""
-        ended = transitions.ended(job, state, wall, result=result, error=error, combining_s=combining_s)
-        out: list[tuple[str, LeaseRef]] = []
-        for task in self.index.tasks(job.id):
-            if not transitions.is_over(task):
-                out += [(lease.worker, lease.ref(task.id)) for lease in transitions.leases_of(task)]
-                self.tasks.put(task.id, transitions.withdrawn(task, wall))
-        self.jobs.put(job.id, ended)
-        # Parts are no longer needed; the inputs are, for a retry, and the result, until the job is purged.
-        kept = {blob.digest for blob in blobs_in((ended.spec, ended.result))}
-        for digest in kept:
-            self.registry.refer(digest, job.id, job.submitter)
-        self.registry.unrefer(job.id, keep=kept)
-        self._job_event(f"job.{state}", ended, wall, detail=error.detail if error is not None else "")
-        if state is not JobState.DONE:
-            for follower in sorted(self.index.followers.get(job.id, ())):
-                out += self._fail_follower(follower, job.id, wall)
-        return out
-
-    def _fail_follower(self, id: str, dependency: str, wall: float) -> list[tuple[str, LeaseRef]]:
-        job = self.jobs.rows[id]
-        if job.state in JOB_ENDED:
-            return []
-        state = self.jobs.rows[dependency].state
-        error = transitions.problem(
-            JobFailed(f"{dependency}, which this job waits for, was {state}", "retry that one, then this one")
-            if state is JobState.CANCELLED
-            else JobFailed(f"{dependency}, which this job waits for, failed", "retry that one, then this one")
-        )
-        return self._end(job, JobState.FAILED, wall, error=error)
-
     # ---- leases
 
     def lease(self, worker: FleetWorker, slots: int, choose: Choose, now: float, wall: float) -> list[Lease]:
@@ -230,12 +170,6 @@ class Book(Pages):
         used = {who: fairness.faded(row.seconds, wall - row.at) for who in ready if (row := usage.get(who)) is not None}
         self.index.shares, self._weighed_at = fairness.shares(weights, used), wall
 
-    def _use(self, seconds_by_submitter: dict[str, float], wall: float) -> None:
-        for who, seconds in seconds_by_submitter.items():
-            row = self.registry.usage.get(who)
-            before = fairness.faded(row.seconds, wall - row.at) if row is not None else 0.0
-            self.registry.usage.put(who, UsageRow(submitter=who, seconds=before + seconds, at=wall))
-
     def renew(self, worker: str, refs: Sequence[LeaseRef], now: float) -> list[LeaseRef]:
         """Give held leases their full time; a task that went back and that nobody leased since is held again.
 
@@ -257,177 +191,6 @@ class Book(Pages):
             else:
                 self.tasks.put(task.id, transitions.held_again(task, now))
         return lost
-
-    def complete(
-        self, worker: str, ended: Sequence[Accepted | Voted | Failed], batch: SignedBatch | None, wall: float
-    ) -> list[Completed]:
-        """Accept, set beside others, or fail attempts, fenced by task, attempt, token and worker."""
-        row = self.registry.workers.get(worker)
-        if row is not None and row.revoked:
-            return [Completed(ref=entry.ref, verdict="fenced", detail="the worker was revoked") for entry in ended]
-        number: int | None = None
-        judged: list[Accepted | Voted | Failed] = []
-        used: dict[str, float] = {}
-        answers: list[Completed] = []
-        for entry in ended:
-            task = self.tasks.get(entry.ref.task)
-            claim = transitions.standing(task, entry.ref, worker)
-            if task is None or claim not in (Standing.HELD, Standing.BACK):
-                answers.append(self._answered(task, entry.ref, claim))
-                continue
-            if not isinstance(entry, Failed) and number is None:
-                number = self._keep_batch(worker, batch)
-            judged.append(entry)
-            submitter = self.jobs.rows[task.job].submitter
-            used[submitter] = used.get(submitter, 0.0) + max(0.0, entry.seconds)
-            match entry:
-                case Accepted():
-                    answers.append(self._accept(task, entry, worker, number or 0, wall))
-                case Voted():
-                    answers.append(self._vote(task, entry, worker, number or 0, wall))
-                case Failed():
-                    answers.append(self._fail(task, entry, wall))
-        self._use(used, wall)
-        row = self.registry.workers.get(worker)
-        if row is not None and judged:
-            self._count(row, judged, wall)
-        return answers
-
-    def _answered(self, task: TaskRow | None, ref: LeaseRef, claim: Standing) -> Completed:
-        """What a claim that holds nothing is told: the earlier answer again, or that it is over."""
-        if task is None or claim is Standing.FENCED:
-            return Completed(ref=ref, verdict="fenced", detail="this lease is over")
-        if claim is Standing.REJECTED:
-            detail = task.attempts[ref.attempt - 1].error
-            return Completed(ref=ref, verdict="rejected", detail=detail, job=task.job)
-        receipt = next((vote.receipt for vote in task.votes if vote.attempt == ref.attempt), None)
-        return Completed(ref=ref, verdict="accepted", ledger=receipt or self.receipts.get(task.id), job=task.job)
-
-    def _count(self, row: WorkerRow, judged: Sequence[Accepted | Voted | Failed], wall: float) -> None:
-        """Keep what a worker did, and what it says about it."""
-        done = [entry for entry in judged if not isinstance(entry, Failed)]
-        trusted = trust.after(
-            row.trust,
-            right=sum(isinstance(entry, Accepted) and entry.checked_by_us for entry in judged),
-            wrong=sum(isinstance(entry, Failed) and entry.proven_wrong for entry in judged),
-            wall=wall,
-        )
-        self.registry.workers.put(
-            row.id,
-            replace(
-                row,
-                tasks_done=row.tasks_done + len(done),
-                tasks_failed=row.tasks_failed + len(judged) - len(done),
-                busy_s=row.busy_s + sum(entry.seconds for entry in done),
-                seen_at=max(row.seen_at, wall),
-                trust=trusted,
-            ),
-        )
-        if trusted.wrong > row.trust.wrong:
-            event = "worker.quarantined" if trusted.quarantined else "worker.probation"
-            self.journal.event(event, row.id, wall, {"name": row.name, "owner": row.owner, "wrong": trusted.wrong})
-
-    def _keep_batch(self, worker: str, batch: SignedBatch | None) -> int:
-        if batch is None or batch.worker != worker:
-            raise ValueError("a result is accepted only under its worker's signature")
-        number = self.next_batch
-        kept = LedgerBatch(
-            writer=self.writer, number=number, worker=worker, digests=batch.digests, signature=batch.signature
-        )
-        self.batches.put((self.writer, number), kept)
-        return number
-
-    def _accept(self, task: TaskRow, entry: Accepted, worker: str, batch: int, wall: float) -> Completed:
-        others = [lease for lease in transitions.leases_of(task) if lease.token != entry.ref.token]
-        suspects = [vote.worker for vote in task.votes if vote.worker not in entry.evidence.workers]
-        task = self.tasks.put(task.id, transitions.accepted(task, entry, wall))
-        job = self.jobs.put(task.job, transitions.advanced(self.jobs.rows[task.job], task, entry.checking_s))
-        self._task_event("task.done", job, [task.number], worker, wall)
-        for blob in blobs_in(task.outputs):
-            self.registry.refer(blob.digest, job.id, job.submitter)
-        receipt = self._write(task, entry, worker, batch)
-        for suspect in suspects:
-            self._suspect(suspect, job, task, wall)
-        ready = transitions.is_ready(job)
-        finished = ready and entry.result is not None
-        if finished:
-            self._end(job, JobState.DONE, wall, result=entry.result)
-        return Completed(
-            ref=entry.ref,
-            verdict="accepted",
-            ledger=receipt,
-            job=job.id,
-            ready=ready and not finished,
-            ended=finished,
-            out=tuple((lease.worker, lease.ref(task.id)) for lease in others),
-        )
-
-    def _vote(self, task: TaskRow, entry: Voted, worker: str, batch: int, wall: float) -> Completed:
-        """A result that waits for another owner's. It is durable and signed for: its worker may forget it."""
-        job = self.jobs.rows[task.job]
-        row = self.registry.workers.get(worker)
-        receipt = self._write(task, entry, worker, batch)
-        vote = Vote(
-            attempt=entry.ref.attempt,
-            worker=worker,
-            owner=row.owner if row is not None else worker,
-            outputs=entry.outputs,
-            receipt=receipt,
-        )
-        for blob in blobs_in(entry.outputs):
-            self.registry.refer(blob.digest, job.id, job.submitter)
-        task = self.tasks.put(task.id, transitions.voted(task, entry, vote, wall))
-        self._task_event("task.voted", job, [task.number], worker, wall)
-        out: list[tuple[str, LeaseRef]] = []
-        if entry.last:
-            # None of them is the job's result, but its submitter should see what came out.
-            outputs = {
-                f"{name} of {each.worker}": tensor for each in task.votes for name, tensor in each.outputs.items()
-            }
-            error = transitions.failure_of(task)
-            out = self._end(job, JobState.FAILED, wall, error=error, result=ResultManifest(outputs=outputs))
-        return Completed(
-            ref=entry.ref, verdict="accepted", ledger=receipt, job=job.id, ended=entry.last, out=tuple(out)
-        )
-
-    def _suspect(self, worker: str, job: JobRow, task: TaskRow, wall: float) -> None:
-        row = self.registry.workers.get(worker)
-        if row is not None:
-            self.registry.workers.put(worker, replace(row, trust=trust.after(row.trust, suspected=1, wall=wall)))
-            data = {"name": row.name, "owner": row.owner, "job": job.id, "task": task.number}
-            self.journal.event("worker.suspect", worker, wall, data)
-
-    def _write(self, task: TaskRow, entry: Accepted | Voted, worker: str, batch: int) -> tuple[str, int, bytes]:
-        """Add a result's statement to the ledger; gives its receipt."""
-        previous_row, previous = self.head
-        row = ledger.next_row(
-            previous_row,
-            previous,
-            writer=self.writer,
-            batch=batch,
-            index=entry.index,
-            job=task.job,
-            task=task.id,
-            attempt=entry.ref.attempt,
-            worker=worker,
-            statement=entry.statement,
-        )
-        self.ledger.put((row.writer, row.row), row)
-        return row.writer, row.row, row.hash
-
-    def _fail(self, task: TaskRow, entry: Failed, wall: float) -> Completed:
-        job = self.jobs.rows[task.job]
-        attempt = task.attempts[entry.ref.attempt - 1]
-        others = [lease for lease in transitions.leases_of(task) if lease.token != entry.ref.token]
-        task = self.tasks.put(task.id, transitions.failed(task, entry, job.spec.retries, wall))
-        self._task_event("task.failed", job, [task.number], attempt.worker, wall)
-        out: tuple[tuple[str, LeaseRef], ...] = ()
-        over = task.state is TaskState.FAILED
-        if over:
-            ended = self._end(job, JobState.FAILED, wall, error=transitions.failure_of(task))
-            out = (*ended, *((lease.worker, lease.ref(task.id)) for lease in others))
-        detail = task.attempts[attempt.number - 1].error
-        return Completed(ref=entry.ref, verdict="rejected", detail=detail, job=job.id, ended=over, out=out)
 
     # ---- leases that end without a result
 
@@ -486,41 +249,3 @@ class Book(Pages):
             if lost.state is TaskState.FAILED and job.state not in JOB_ENDED:
                 self._end(job, JobState.FAILED, wall, error=transitions.failure_of(lost))
         return [lease.ref(id) for id, lease in held]
-
-    # ---- events
-
-    def _job_event(self, event: str, job: JobRow, wall: float, detail: str = "") -> None:
-        data: dict[str, Any] = {
-            "submitter": job.submitter,
-            "kind": job.kind,
-            "name": job.spec.name,
-            "state": str(job.state),
-            "grains": job.plan.grains,
-            "grains_done": job.grains_done,
-        }
-        if detail:
-            data["detail"] = detail
-        self.journal.event(event, job.id, wall, data)
-
-    def _task_events(self, event: str, tasks: Sequence[TaskRow], worker: str, wall: float) -> None:
-        by_job: dict[str, list[int]] = {}
-        for task in tasks:
-            by_job.setdefault(task.job, []).append(task.number)
-        for id, numbers in by_job.items():
-            self._task_event(event, self.jobs.rows[id], numbers, worker, wall)
-
-    def _task_event(self, event: str, job: JobRow, numbers: Sequence[int], worker: str, wall: float) -> None:
-        """Results of one job that come together make one event: the last one is added to."""
-        last = self.journal.last_event
-        more = last is not None and (last.type, last.id, last.data.get("worker")) == (event, job.id, worker)
-        data = {
-            "submitter": job.submitter,
-            "worker": worker,
-            "tasks": [*last.data["tasks"], *numbers] if last is not None and more else list(numbers),
-            "grains": job.plan.grains,
-            "grains_done": job.grains_done,
-        }
-        if more:
-            self.journal.amend_event(data)
-        else:
-            self.journal.event(event, job.id, wall, data)
