@@ -13,6 +13,7 @@ import os
 import resource
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
@@ -30,6 +31,9 @@ from moregpu.workloads.protocol import Cost, TaskSpec
 
 DRIVER = "light"
 CORES = 1
+WINDOW_S = 10.0
+"""Round trips of the last so many seconds are told."""
+
 AT_ONCE = 24
 """Handshakes of one process at a time: the coordinator serves 64 unconfirmed ones."""
 
@@ -53,7 +57,8 @@ class LightWorker:
         self.session.invite = (invite.invite_id, invite.secret)
         self.session.set_duty({"cpu": 1.0}, "", time.monotonic())
         self.accepted = 0
-        self.round_trips: list[float] = []
+        self.round_trips: deque[tuple[float, float]] = deque(maxlen=64)
+        """(when, seconds) of heartbeats."""
         self.welcomed_at = 0.0
         self._address = address
         self._cs_pub = invite.cs_pub
@@ -106,7 +111,7 @@ class LightWorker:
             elif isinstance(action, Settled):
                 self.accepted += action.verdict == "accepted"
         if self.session.round_trip_s != before:
-            self.round_trips.append(self.session.round_trip_s)
+            self.round_trips.append((now, self.session.round_trip_s))
         if self.session.member and not self.welcomed_at:
             self.welcomed_at = time.time()
 
@@ -201,8 +206,9 @@ async def run_many(address: str, invite: Invite, count: int, seed: int) -> None:
     workers = [LightWorker(address, invite, f"light-{seed}-{number}", seed + number) for number in range(count)]
     tasks = [asyncio.create_task(worker.run(gate)) for worker in workers]
     while True:
-        await asyncio.sleep(0.25)
-        trips = [trip for worker in workers for trip in worker.round_trips]
+        await asyncio.sleep(0.25 if count < 100 else 1.0)
+        since = time.monotonic() - WINDOW_S
+        trips = [trip for worker in workers for at, trip in worker.round_trips if at > since]
         said = {
             "online": sum(worker.session.member for worker in workers),
             "accepted": sum(worker.accepted for worker in workers),

@@ -84,13 +84,20 @@ def fsync_seconds(folder: Path, times: int = 50) -> list[float]:
     return spent
 
 
-def run(title: str, measure: Callable[[], list[Result]], arguments: Sequence[str] | None = None) -> None:
-    """Run a benchmark's command line."""
+def run(
+    title: str, measure: Callable[..., list[Result]], arguments: Sequence[str] | None = None, **numbers: int
+) -> None:
+    """Run a benchmark's command line; `numbers` become options with these defaults, and arguments of `measure`."""
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--json", action="store_true", help="print one object")
     parser.add_argument("--check", action="store_true", help="exit 1 when a bar is missed")
+    for name, default in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
     chosen = parser.parse_args(arguments)
-    report = Report(machine=machine(), date=time.strftime("%Y-%m-%d %H:%M %Z"), commit=commit(), results=measure())
+    given = {name: getattr(chosen, name) for name in numbers}
+    report = Report(
+        machine=machine(), date=time.strftime("%Y-%m-%d %H:%M %Z"), commit=commit(), results=measure(**given)
+    )
     if chosen.json:
         print(msgspec.json.encode(report).decode())
     else:

@@ -31,7 +31,8 @@ HEAD_S = 10.0
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HANDSHAKES = 256
 """A handshake holds up to 400 KiB of buffers while it lasts."""
-MAX_CONNECTIONS = 8192
+MAX_CONNECTIONS = 16_384
+"""10,000 workers, and everybody who asks."""
 KEEP_ALIVE_S = 75
 WS_MAX_BYTES = 65_535
 _RESERVED_FILES = 256

@@ -1,0 +1,152 @@
+"""A coordinator with many workers: what idle ones cost, how they come back, what bulk data does to heartbeats.
+
+    python -m benchmarks.fleet [--workers N] [--json] [--check]
+
+Workers are light (real sessions over TLS and Noise, no compute), in a few processes. Bars are those of 10,000 workers;
+with fewer, the CPU's bar is their share of it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from benchmarks.crowd import Crowd, Said
+from benchmarks.report import Result, fsync_seconds, result, run
+from moregpu.cli.loopback import LoopbackPool
+from moregpu.client.pool import Pool
+
+WORKERS = 10_000
+PROCESSES = 2
+JOIN_S = 900.0
+IDLE_S = 20.0
+BLOB_BYTES = 64 << 20
+MOVED = 4
+SATURATED_S = 12.0
+STREAMS = 2
+
+
+def measure(workers: int) -> list[Result]:
+    """All parts in one pool."""
+    with tempfile.TemporaryDirectory(prefix="moregpu-bench-") as folder:
+        fsync = fsync_seconds(Path(folder))
+        with LoopbackPool(Path(folder) / "home") as local:
+            local.start_coordinator()
+            bare_mb = _memory_mb(local)
+            begun = time.perf_counter()
+            with Crowd(local, workers, PROCESSES) as crowd:
+                crowd.wait(lambda said: said.online == workers, JOIN_S)
+                joined = workers / (time.perf_counter() - begun)
+                results = [
+                    result("fsync of 4 KiB, idle", [1e3 * spent for spent in fsync], "ms"),
+                    Result(name=f"{workers:,} workers enrol and are tried", value=joined, unit="1/s", better="higher"),
+                    *_idle(local, workers, bare_mb),
+                    *_blobs(local),
+                    _heartbeats_under_load(local, crowd),
+                    *_restart(local, crowd, workers),
+                ]
+    return results
+
+
+def _idle(local: LoopbackPool, workers: int, bare_mb: float) -> list[Result]:
+    time.sleep(2 * IDLE_S)  # trials end, first heartbeats spread
+    before, begun = _cpu_s(local), time.perf_counter()
+    time.sleep(IDLE_S)
+    share = (_cpu_s(local) - before) / (time.perf_counter() - begun)
+    memory_mb = _memory_mb(local)
+    return [
+        _bounded(
+            f"CPU of the coordinator, {workers:,} idle workers", 100 * share, "% of a core", 5.0 * workers / WORKERS
+        ),
+        _bounded("  its memory", memory_mb, "MB", 450.0),
+        Result(name="  a worker", value=1e3 * (memory_mb - bare_mb) / workers, unit="kB"),
+    ]
+
+
+def _blobs(local: LoopbackPool) -> list[Result]:
+    """MB moved for each second of the coordinator's CPU, one stream, sealed and opened by the client."""
+    data = bytearray(os.urandom(1 << 20)) * (BLOB_BYTES >> 20)
+    up: list[float] = []
+    down: list[float] = []
+    before_mb = peak_mb = _memory_mb(local)
+    with local.connect() as pool:
+        blobs = pool.blobs()
+        for _ in range(MOVED):
+            cpu = _cpu_s(local)
+            blob = blobs.upload_stream(data)
+            up.append(BLOB_BYTES / 1e6 / max(0.01, _cpu_s(local) - cpu))
+            peak_mb = max(peak_mb, _memory_mb(local))
+            cpu = _cpu_s(local)
+            blobs.download_into(blob, data)
+            down.append(BLOB_BYTES / 1e6 / max(0.01, _cpu_s(local) - cpu))
+            peak_mb = max(peak_mb, _memory_mb(local))
+    return [
+        result("blob upload, by a core of the coordinator", up, "MB/s", "higher", 220.0),
+        result("blob download, by a core of the coordinator", down, "MB/s", "higher", 420.0),
+        _bounded("  memory that it takes for that", peak_mb - before_mb, "MB", 32.0),
+    ]
+
+
+def _heartbeats_under_load(local: LoopbackPool, crowd: Crowd) -> Result:
+    """Streams that never rest, while heartbeats go their way."""
+    ending = threading.Event()
+    with local.connect() as pool:
+        streams = [threading.Thread(target=_stream, args=(pool, ending.is_set)) for _ in range(STREAMS)]
+        for stream in streams:
+            stream.start()
+        time.sleep(SATURATED_S)
+        said = crowd.said
+        ending.set()
+        for stream in streams:
+            stream.join()
+    found = _bounded("p99 of heartbeats while blobs saturate it", said.p99_s, "s", 1.0)
+    found.note, found.ok = f"{said.trips} round trips", found.ok and said.trips > 0
+    return found
+
+
+def _stream(pool: Pool, ended: Callable[[], bool]) -> None:
+    blobs, data = pool.blobs(), bytearray(BLOB_BYTES // 4)
+    while not ended():
+        blobs.download_into(blobs.upload_stream(data), data)
+
+
+def _restart(local: LoopbackPool, crowd: Crowd, workers: int) -> list[Result]:
+    """Kill it, start it again: how long until everybody is back."""
+    local.kill_coordinator()
+    killed = time.time()
+    local.start_coordinator()
+    answers = time.time()
+
+    def back(said: Said) -> bool:
+        return said.online == workers and said.last_welcome > killed and said.at > killed + 2.0
+
+    said = crowd.wait(back, JOIN_S)
+    bar = 10.0 if workers <= 2000 else 35.0
+    return [
+        _bounded(f"{workers:,} workers are back after a restart", max(0.0, said.last_welcome - answers), "s", bar),
+        Result(name="  from the kill until it answers", value=answers - killed, unit="s"),
+    ]
+
+
+def _bounded(name: str, value: float, unit: str, bar: float) -> Result:
+    return Result(name=name, value=value, unit=unit, better="lower", bar=bar, ok=value <= bar)
+
+
+def _cpu_s(local: LoopbackPool) -> float:
+    assert local.coordinator is not None
+    return sum(psutil.Process(local.coordinator.pid).cpu_times()[:2])
+
+
+def _memory_mb(local: LoopbackPool) -> float:
+    assert local.coordinator is not None
+    return psutil.Process(local.coordinator.pid).memory_info().rss / 1e6
+
+
+if __name__ == "__main__":
+    run("The coordinator with many workers", measure, workers=WORKERS)
