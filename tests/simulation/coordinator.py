@@ -105,10 +105,10 @@ class Coordinator:
     def restart(self) -> None:
         """An orderly end, and another life."""
         if self.up:
+            self.up = False
             self.loop.spawn(self.process, self._stop(self.process))
 
     async def _stop(self, process: Process) -> None:
-        self.up = False
         await self.desk.stop()
         try:
             await self.store.close()

@@ -21,6 +21,7 @@ SAYS = {
 """What the finding is about: the invariant that is broken, not some accident on the way."""
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found_within_500_seeds(bug: str) -> None:
     with slow_world(), PLANTED[bug]():
@@ -31,6 +32,7 @@ def test_a_planted_bug_is_found_within_500_seeds(bug: str) -> None:
     pytest.fail(f"{bug}: not found within {WITHIN} seeds")
 
 
+@pytest.mark.timeout(600)
 def test_a_finding_shrinks_to_what_it_needs_and_can_be_replayed() -> None:
     bug = "accepted again after replay"
     with slow_world(), PLANTED[bug]():

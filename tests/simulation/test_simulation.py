@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.found import FOUND
 from tests.simulation.history import slow_world
 from tests.simulation.many import run, told
 from tests.simulation.script import script_of
@@ -11,19 +12,18 @@ from tests.simulation.script import script_of
 HISTORIES = 520
 PART = 65
 
-FOUND = {
-    290: "a check that ended after its session was replaced starved the worker for ever",
-    706: "a crash between a blob's file and its row left the file for ever",
-    743: "a wait that ran out told the end of a job before its commit",
-    1029: "the same, once the disk had been waited for in the wrong order",
-    2199: "after a commit that failed, a lease was taken back twice, and the reaper failed",
-    2562: "who had voted kept a task from the only worker left, which had failed it once",
-    2570: "a refused result named the blob of an accepted one, and had it deleted",
-}
-"""Seeds that once failed, and the bug that each of them found."""
+QUICK = [0]
+"""Parts that `make quick` runs, too."""
 
 
-@pytest.mark.parametrize("first", range(0, HISTORIES, PART))
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=() if first in QUICK else pytest.mark.slow)
+        for first in range(0, HISTORIES, PART)
+    ],
+)  # fmt: skip
 def test_histories_keep_every_promise(first: int) -> None:
     with slow_world():
         for seed in range(first, first + PART):
@@ -32,12 +32,10 @@ def test_histories_keep_every_promise(first: int) -> None:
                 pytest.fail(told(outcome))
 
 
-@pytest.mark.parametrize("seed", FOUND)
-def test_a_history_that_once_failed_does_so_no_more(seed: int) -> None:
+@pytest.mark.parametrize("bug", FOUND)
+def test_a_history_that_once_failed_does_so_no_more(bug: str) -> None:
     with slow_world():
-        outcome = run(script_of(seed))
-        if outcome.problems:
-            pytest.fail(told(outcome))
+        assert run(FOUND[bug]).problems == ()
 
 
 def test_histories_reach_what_they_are_for() -> None:

@@ -1,0 +1,116 @@
+"""Histories that once failed, each with the bug that it found: written out, so that they stay what they are.
+
+Seeds change their meaning whenever something is added to `script.py`; these do not.
+"""
+
+from __future__ import annotations
+
+from tests.simulation.script import Fault, Machine, Script, Work
+
+_FLOOD = Work("ann", 0.5, "relu", 40, wait_s=5.0, then="vanish", later_s=4.213562253037095)
+
+FOUND: dict[str, Script] = {
+    "a check that ended after its worker's session was replaced starved that worker for ever": Script(
+        seed=290,
+        machines=(Machine("machine0", "honest", 1.0, 0.05),),
+        works=(
+            Work("bob", 1.3875865088008648, "saxpy", 40, check="none", priority=5),
+            Work("bob", 0.3209780646897789, "softmax", 6, check="full", then="cancel", later_s=1.7582494833327775),
+        ),
+        faults=(
+            Fault(0.4625659923223896, "sever", "machine0"),
+            Fault(0.5918245518656955, "sever", "machine0"),
+            Fault(2.3378567900777605, "crash worker", "machine0", steps=225),
+            Fault(2.5987072036018226, "clone", "machine0"),
+            Fault(2.65570192418168, "freeze coordinator", seconds=2.193629155537552),
+            Fault(2.815957737934554, "lossy client", "bob", seconds=0.05),
+        ),
+        trials=True,
+        keep_ended=0,
+    ),
+    "a wait that ran out told the end of a job that was not on the disk yet": Script(
+        seed=743,
+        machines=(Machine("machine0", "honest", 1.0, 0.2), Machine("machine1", "honest", 1.0, 0.05, lab=True)),
+        works=(
+            Work("ann", 0.5, "softmax", 6, wait_s=5.0, then="vanish", later_s=4.213562253037095),
+            *([_FLOOD] * 14),
+        ),
+        faults=(
+            Fault(1.1987070679392045, "freeze coordinator", seconds=0.05),
+            Fault(3.39768834508172, "slow disk", seconds=17.4180577165476),
+        ),
+    ),
+    "who had voted on a task kept it from the only worker left, which had failed it once": Script(
+        seed=2562,
+        machines=(
+            Machine("machine0", "hasty", 1.0, 0.05),
+            Machine("machine1", "slow", 0.03, 0.01, lab=True),
+            Machine("machine2", "honest", 1.0, 0.2, lab=True),
+        ),
+        works=(
+            Work("bob", 3.666082515389507, "vector_add", 700, check="agree", wait_s=5.0),
+            Work("bob", 0.5, "relu", 1, data="made", wait_s=5.0, after=0, twice=True),
+        ),
+        faults=(
+            Fault(2.1156407017294208, "power off", "machine0"),
+            Fault(2.4762320945885796, "crash worker", "machine2", steps=247),
+            Fault(3.5526069348257527, "slow disk", seconds=78.38094391123616),
+            Fault(11.574395488719913, "engine trouble", "machine2", seconds=69.05693156810375),
+        ),
+        keep_ended=1,
+    ),
+    "a crash between a blob's file and its row left the file for ever": Script(
+        seed=126,
+        machines=(
+            Machine("machine0", "honest", 3.0, 0.2, joins_at=8.740258887477811),
+            Machine("machine1", "zeros", 0.3, 0.001, lab=True),
+            Machine("machine2", "unsigned", 1.0, 0.01),
+        ),
+        works=(
+            Work("bob", 6.513765351822007, "relu", 300, data="blob", check="none", then="hang up", later_s=0.02),
+            Work("bob", 0.5, "relu", 5000, data="blob", check="agree", wait_s=20.0, then="hang up", later_s=0.02),
+        ),
+        faults=(
+            Fault(1.229350975802682, "crash coordinator", steps=393),
+            Fault(2.370073770323219, "owner pause", "machine2", seconds=0.1528066193768538),
+        ),
+        noise=True,
+    ),
+    "after a commit that failed, a lease that ran out was taken back twice, and the reaper failed": Script(
+        seed=159,
+        machines=(
+            Machine("machine0", "scaled", 1.0, 0.2, joins_at=7.998485000910225),
+            Machine("machine1", "honest", 1.0, 0.05, lab=True),
+            Machine("machine2", "steals", 0.3, 0.001),
+        ),
+        works=(Work("bob", 2.4555768500365773, "vector_mul", 40, data="made", check="agree", priority=5),),
+        faults=(Fault(2.885018537423345, "disk full", seconds=11.857432240014225),),
+        noise=True,
+    ),
+    "a refused result named the blob of an accepted one, and had it deleted": Script(
+        seed=6,
+        machines=(
+            Machine("machine0", "yesterday", 1.0, 0.2, joins_at=4.049753809450479),
+            Machine("machine1", "steals", 1.0, 0.01),
+            Machine("machine2", "black hole", 3.0, 0.05, joins_at=7.124819231340593),
+        ),
+        works=(
+            Work(
+                "ann",
+                12.770363053861246,
+                "softmax",
+                20,
+                data="blob",
+                check="none",
+                wait_s=5.0,
+                then="vanish",
+                later_s=0.02,
+                twice=True,
+                priority=5,
+            ),
+        ),
+        faults=(),
+        noise=True,
+        keep_ended=1,
+    ),
+}
