@@ -24,6 +24,7 @@ def create(
     label: Annotated[str, typer.Option(help="Who or what it is for.")] = "",
     role: Annotated[Role, typer.Option(help="What it may do.")] = "submitter",
     expires: Annotated[float | None, typer.Option(min=1, help="Seconds until it expires; default: never.")] = None,
+    weight: Annotated[float, typer.Option(min=0.01, max=100, help="Its share of a busy pool, beside others' 1.")] = 1.0,
     local: Annotated[
         bool, typer.Option("--local", help="Make it in the state folder of this machine's coordinator, running or not.")
     ] = False,
@@ -39,10 +40,10 @@ def create(
         from moregpu.coordinator.local import create_local_token
         from moregpu.platform.paths import state_folder
 
-        line = create_local_token(state or state_folder("pool"), role, label, expires).line()
+        line = create_local_token(state or state_folder("pool"), role, label, expires, weight=weight).line()
     else:
         with reach(profile) as pool:
-            line = pool.create_token(TokenRequest(label=label, role=role, expires_s=expires)).line
+            line = pool.create_token(TokenRequest(label=label, role=role, expires_s=expires, weight=weight)).line
     if as_json:
         print_json({"line": line, "role": role, "label": label})
         return

@@ -33,7 +33,7 @@ from moregpu.errors import HandshakeFailed, InviteRefused, MoreGPUError, TooMany
 from moregpu.jobs import Blob, size_bytes
 from moregpu.wire.api import Event
 from moregpu.wire.identity import PoolKeys
-from moregpu.wire.messages import FromWorker, Hello, LeaseRef, Pulse, Welcome
+from moregpu.wire.messages import Cancel, FromWorker, Hello, LeaseRef, Pulse, Welcome
 from moregpu.wire.session import Channel
 
 log = logging.getLogger(__name__)
@@ -150,6 +150,9 @@ class Hub:
         for link in list(self._links):
             for action in link.session.tick(now):
                 self.carry_out(link, action)
+            late = link.session.overdue(now)
+            if late and link.member is not None:
+                self._chores.spawn(self._take_back(link.member, late))
 
     async def _publish(self) -> None:
         if not self._feed.watched:
@@ -171,6 +174,14 @@ class Hub:
             "judging": sum(len(member.session.judging) for member in self._fleet),
         }
         self._feed.publish(Event(type="pool.stats", at=at, data=stats))
+
+    async def _take_back(self, member: Member, late: list[LeaseRef]) -> None:
+        """Somebody else is asked instead; the worker rests, and must earn its place anew."""
+        log.warning("a worker did not end a task within its time limit", extra={"worker": member.row.id})
+        member.session.lapsed(late, self._clock.monotonic())
+        member.send(Cancel(leases=late, reason="its time limit is over"))
+        await self._store.hand_back(member.row.id, late, self._clock.wall(), "not ended within its time limit")
+        self._wake()
 
     # -- decisions
 

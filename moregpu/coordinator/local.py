@@ -38,6 +38,8 @@ def create_local_token(
     label: str = "",
     expires_s: float | None = None,
     entropy: Callable[[int], bytes] = os.urandom,
+    *,
+    weight: float = 1.0,
 ) -> ClientLine:
     """Make a token for a coordinator on this machine, running or not; its `line()` is shown once.
 
@@ -53,6 +55,7 @@ def create_local_token(
         label=label or "made on this machine",
         created_at=wall,
         expires_at=None if expires_s is None else wall + expires_s,
+        weight=weight,
     )
     write_private(local_tokens_folder(state) / id, msgspec.json.encode(row))
     return ClientLine(addresses=listening.addresses, pin=listening.pin, token=token)

@@ -53,6 +53,9 @@ OUTSTANDING_S = 0.05
 FAST_FAILURES = 8
 """So many failed tasks in a row, and the worker is paused: a machine that fails everything empties queues."""
 
+OVERDUE_S = 10.0
+"""A task is taken back when this, and twice its time limit, have passed."""
+
 REST_S = 1.0
 """No new leases for so long after a worker handed some back."""
 
@@ -233,6 +236,22 @@ class WorkerSession:
         """Leases ran out here: somebody else is asked first, and trust starts anew."""
         if self.drop(refs):
             self.rest_until, self.successes = now + REST_S, 0
+
+    def overdue(self, now: float) -> list[LeaseRef]:
+        """Leases whose time limit is long over: their worker says that it holds them, and does not end them.
+
+        An honest worker ends a task itself when its time is up; this is for one that hangs, or that only wants to have.
+        """
+        queue_s = 2.0 * self.outstanding_s
+        late: list[LeaseRef] = []
+        for held in self.held.values():
+            limit = held.lease.job.spec.time_limit_s
+            if limit is None or held.trial is not None:
+                continue
+            began = held.assigned_at + queue_s if held.started_at is None else held.started_at
+            if now - began > 2.0 * limit + OVERDUE_S:
+                late.append(held.lease.ref)
+        return late
 
     def held_refs(self) -> list[LeaseRef]:
         """Leases that are this worker's as far as we know: in hand, or being judged."""

@@ -194,10 +194,12 @@ class Book(Outcomes):
 
     # ---- leases that end without a result
 
-    def hand_back(self, worker: str, refs: Sequence[LeaseRef], wall: float) -> list[LeaseRef]:
-        """Handed back untouched: back to waiting, and the worker's claim is over."""
+    def hand_back(
+        self, worker: str, refs: Sequence[LeaseRef], wall: float, reason: str = "handed back"
+    ) -> list[LeaseRef]:
+        """Handed back untouched, or taken back: back to waiting, and the worker's claim is over."""
         held = [pair for ref in refs if (pair := self._held(ref, worker)) is not None]
-        return self._lose(held, wall, "handed back", keep_token=False)
+        return self._lose(held, wall, reason, keep_token=False)
 
     def release(self, worker: str, keep: Sequence[LeaseRef], wall: float) -> list[LeaseRef]:
         """The session is gone: the worker's leases but `keep` go back."""

@@ -151,8 +151,10 @@ class BookStore(CommittedBook):
         await self.settle()
         return answers
 
-    async def hand_back(self, worker: str, refs: Sequence[LeaseRef], wall: float) -> list[LeaseRef]:
-        back = self._step(lambda book: book.hand_back(worker, refs, wall))
+    async def hand_back(
+        self, worker: str, refs: Sequence[LeaseRef], wall: float, reason: str = "handed back"
+    ) -> list[LeaseRef]:
+        back = self._step(lambda book: book.hand_back(worker, refs, wall, reason))
         self._told_later()
         return back
 

@@ -515,8 +515,10 @@ class Store(Protocol):
         """
         ...
 
-    async def hand_back(self, worker: str, refs: Sequence[LeaseRef], wall: float) -> list[LeaseRef]:
-        """Refused by the worker: back to waiting, nobody's failure."""
+    async def hand_back(
+        self, worker: str, refs: Sequence[LeaseRef], wall: float, reason: str = "handed back"
+    ) -> list[LeaseRef]:
+        """Refused by the worker, or taken from it: back to waiting, and its claim is over."""
         ...
 
     async def release(self, worker: str, keep: Sequence[LeaseRef], now: float, wall: float) -> list[LeaseRef]:

@@ -1,0 +1,58 @@
+"""A worker that keeps a task past its time limit and only says that it has it loses it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from moregpu.coordinator.session import OVERDUE_S
+from moregpu.jobs import AttemptState, JobState
+from tests.coordinator.room.pool import product, room
+from tests.rogue.workers import ref_of
+
+
+def test_a_task_with_a_time_limit_is_taken_back_from_who_only_holds_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            keeps = await here.worker()
+            keeps.computes = False
+            spec = await here.spec("matmul", *product(8, 8, 8), time_limit_s=1.0)
+            row = await here.submit(spec, wait_s=0.0)
+            await keeps.until(lambda: bool(keeps.assigned))
+            lease = ref_of(keeps.assigned[0])
+            await keeps.heartbeat([lease])
+            await keeps.until(lambda: len(keeps.pulses) > 1)
+            here.clock.ahead_s += OVERDUE_S / 2
+            await keeps.heartbeat([lease])
+            await keeps.until(lambda: len(keeps.pulses) > 2)
+            assert lease not in keeps.cancelled, "not yet"
+            here.clock.ahead_s += OVERDUE_S
+            await keeps.heartbeat([lease])
+            await keeps.until(lambda: lease in keeps.cancelled)
+            await here.worker(name="honest")
+            row = await here.ended(row)
+            assert row.state is JobState.DONE
+            (task,) = await here.store.tasks(row.id)
+            assert task.attempts[0].state is AttemptState.LOST
+            assert task.attempts[0].error == "not ended within its time limit"
+
+    asyncio.run(run())
+
+
+def test_a_task_without_one_may_take_as_long_as_it_takes(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            slow = await here.worker()
+            slow.computes = False
+            row = await here.submit(await here.spec("matmul", *product(8, 8, 8)), wait_s=0.0)
+            await slow.until(lambda: bool(slow.assigned))
+            for _ in range(5):
+                seen = len(slow.pulses)
+                await slow.heartbeat([ref_of(slow.assigned[0])])
+                await slow.until(lambda seen=seen: len(slow.pulses) > seen)
+                here.clock.ahead_s += 45.0
+            await slow.work(slow.assigned[:1])
+            assert (await here.ended(row)).state is JobState.DONE
+            assert len(slow.assigned) == 1
+
+    asyncio.run(run())
