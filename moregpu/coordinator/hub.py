@@ -222,7 +222,10 @@ class Hub:
                 self._chores.spawn(self._take(member, action))
             case core.Renew():
                 self._fleet.changed()
-                self._chores.spawn(self._renew(member, action))
+                if action.refs or action.sweep:
+                    self._chores.spawn(self._renew(member, action))
+                else:  # it holds nothing: of most heartbeats of a large fleet nothing follows
+                    member.send(Pulse(echo=action.echo, now=self._clock.wall()))
             case core.HandBack():
                 self._proving.refused([ref.task for ref in action.trials])
                 self._chores.spawn(self._hand_back(member, action))

@@ -67,6 +67,8 @@ MAX_REFS = 512
 
 FIRST_RETRY_S = 0.3
 MAX_RETRY_S = 30.0
+RETRY_GROWTH = 1.5
+"""A restart takes a coordinator two seconds: doubling, some had failed four times by then, and came back 10 s later."""
 REFUSED_RETRY_S = (5.0, 15.0)
 
 
@@ -228,12 +230,12 @@ class WorkerSession:
     def retry_s(self) -> float:
         """Seconds until the next attempt: at once with leases or results in hand, else spread; then with full jitter.
 
-        Full jitter up to a doubling bound: "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+        Full jitter up to a growing bound: "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
         """
         if self.failures == 0:
             spread = self.welcome.spread_s if self.welcome is not None else FIRST_RETRY_S
             return self._random.uniform(0.0, FIRST_RETRY_S if self.held or self.kept else spread)
-        return self._random.uniform(0.05, min(MAX_RETRY_S, FIRST_RETRY_S * 2.0 ** min(self.failures, 10)))
+        return self._random.uniform(0.05, min(MAX_RETRY_S, FIRST_RETRY_S * RETRY_GROWTH ** min(self.failures, 20)))
 
     def refused_retry_s(self) -> float:
         """Seconds to wait after a coordinator said: later."""
