@@ -12,10 +12,14 @@ from moregpu.coordinator.session import WorkerSession
 from moregpu.coordinator.store.protocol import FleetWorker, WorkerRow
 from moregpu.coordinator.trust import is_on_probation
 from moregpu.wire.messages import FromCoordinator, Hello, Limits
-from moregpu.workloads.protocol import FleetSummary, WorkerProfile
+from moregpu.workloads.protocol import NOMINAL_BYTES, FleetSummary, WorkerProfile
 
 TRUSTED_S = 0.05
 """A timing shorter than this is mostly overhead: it may raise a speed, never lower it."""
+
+TRUSTED_WORK_S = 0.001
+"""Neither may one of a task whose work takes less than this: it was long for another reason (a busy machine, a lost
+packet), and nothing that is as small could ever raise the speed again."""
 
 WEIGHT = 0.3
 """Of the newest timing in the moving average."""
@@ -191,10 +195,10 @@ class Fleet:
         known = member.speeds.get(ruling.speed_key)
         measured = min(measured, MAX_SPEED if known is None else GROWTH * known)
         if known is None:
-            if ruling.seconds < TRUSTED_S:
+            if ruling.seconds < TRUSTED_S or ruling.amount < TRUSTED_WORK_S * NOMINAL_BYTES:
                 return
             speed = measured
-        elif ruling.seconds >= TRUSTED_S or measured > known:
+        elif measured > known or (ruling.seconds >= TRUSTED_S and ruling.amount >= TRUSTED_WORK_S * known):
             speed = (1.0 - WEIGHT) * known + WEIGHT * measured
         else:
             return
