@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from moregpu_kernels.errors import BadFormula
+from moregpu_kernels.evaluate import evaluate, pieces
+from moregpu_kernels.formula import parse
 from moregpu_kernels.operations import OPERATIONS, OUTPUT
 
 from moregpu.errors import EngineError
 from moregpu.worker.engines.numpy_blocks import blockwise
 from moregpu.worker.engines.numpy_products import product
 from moregpu.worker.engines.pace import Pace
+from moregpu.workloads.kernel.formulas import FORMULA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +43,8 @@ class NumpyEngine:
         for the others. Raises `EngineError` for what it does not know and when memory runs out, `TaskStopped` from
         the slicer.
         """
+        if operation == FORMULA:
+            return {OUTPUT: self._formula(arrays, str(parameters["text"]), slicer)}
         about = OPERATIONS.get(operation)
         if about is None or not set(about.inputs) <= set(arrays):
             raise EngineError(f"the CPU engine cannot run {operation!r} on {sorted(arrays)}", "Update the worker")
@@ -59,3 +65,23 @@ class NumpyEngine:
                 "the CPU engine ran out of memory", "Give the worker more, or send smaller jobs"
             ) from None
         return {OUTPUT: out}
+
+    def _formula(self, arrays: Mapping[str, Array], text: str, slicer: Slicer) -> Array:
+        """A formula, piece by piece in the processor's cache."""
+        try:
+            expression = parse(text)
+            dtype = next(iter(arrays.values())).dtype
+            out = np.empty(np.broadcast_shapes(*(array.shape for array in arrays.values())), dtype)
+            pace = Pace(f"{FORMULA}.{text}.{dtype}", out.size, slicer, self._speeds)
+            flat = out.reshape(-1)
+            with np.errstate(all="ignore"):
+                for span, part in pieces(arrays, out.shape):
+                    flat[span] = evaluate(expression, part)
+                    pace.done(float(span.stop - span.start))
+        except BadFormula as error:
+            raise EngineError(error.detail, error.hint) from None
+        except MemoryError:
+            raise EngineError(
+                "the CPU engine ran out of memory", "Give the worker more, or send smaller jobs"
+            ) from None
+        return out

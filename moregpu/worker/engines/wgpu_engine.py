@@ -13,13 +13,12 @@ from moregpu_kernels.tune import TuneCache, default_folder
 
 from moregpu.errors import EngineError
 from moregpu.worker.engines.unfit import DeviceUnfit
+from moregpu.workloads.kernel.formulas import FORMULA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from moregpu.workloads.protocol import Array, Slicer
-
-FORMULA = "formula"
 
 WARM_SIDE = 128
 """Side of the arrays that pipelines are built with before the first task: building takes up to half a second each."""

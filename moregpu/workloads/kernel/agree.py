@@ -10,11 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from moregpu_kernels.evaluate import pieces
 from moregpu_kernels.operations import OPERATIONS, OUTPUT
 from moregpu_kernels.reference import FLUSH, U32, expect, expect_long_row, product_length
+from moregpu_kernels.reference_formula import expect_formula
 
 from moregpu.workloads.arrays import misfit
 from moregpu.workloads.kernel.check import BAND_ELEMENTS, LONG_ROW
+from moregpu.workloads.kernel.formulas import FORMULA, expression_of
 from moregpu.workloads.kernel.run import operands_of, operation_of, parameters_of
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ def agree(task: TaskSpec, inputs: Mapping[str, Array], one: Mapping[str, Array],
     if first.size == 0 or first.tobytes() == second.tobytes():
         return True
     operation, arrays = operation_of(task), operands_of(task, inputs)
+    if operation == FORMULA:
+        return _formula(arrays, parameters_of(task), first, second, task.precision)
     if OPERATIONS[operation].form == "product":
         return _products(arrays["a"], arrays["b"], first, second, task.precision)
     return _bands(operation, arrays, parameters_of(task), first, second, task.precision)
@@ -62,6 +67,17 @@ def _low_squares(array: Array) -> Array:
     """Squares of what a device may read as 0, in float64, where 2⁻²⁹⁸ is still a number; 0 for the others."""
     low = np.abs(array) < FLUSH
     return np.square(np.where(low, array, 0), dtype=np.float64) if low.any() else np.zeros(array.shape)
+
+
+def _formula(
+    arrays: Mapping[str, Array], parameters: Mapping[str, Any], first: Array, second: Array, dtype: str
+) -> bool:
+    expression = expression_of(str(parameters["text"]))
+    one, other = first.reshape(-1), second.reshape(-1)
+    return all(
+        _near(one[span], other[span], expect_formula(expression, part, dtype).bound, dtype)
+        for span, part in pieces(arrays, first.shape, BAND_ELEMENTS)
+    )
 
 
 def _bands(

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from moregpu_kernels.blocks import compute
+from moregpu_kernels.evaluate import evaluate, pieces
 from moregpu_kernels.operations import OPERATIONS, OUTPUT
 from moregpu_kernels.reference import Expected, expect, expect_long_row
+from moregpu_kernels.reference_formula import expect_formula
 
 from moregpu.jobs import Check, Evidence
 from moregpu.workloads.arrays import misfit
+from moregpu.workloads.kernel.formulas import FORMULA, expression_of
 from moregpu.workloads.kernel.freivalds import VECTORS, select_rows
 from moregpu.workloads.kernel.products import judge_product
 from moregpu.workloads.kernel.run import operands_of, operation_of, parameters_of
@@ -54,6 +57,8 @@ def check_task(
     operation = operation_of(task)
     arrays = operands_of(task, inputs)
     output = outputs[OUTPUT]
+    if operation == FORMULA:
+        return _formula(arrays, parameters_of(task), output, task.precision)
     if OPERATIONS[operation].form == "product" and output.size and arrays["a"].size:
         return _product(arrays, output, task.precision, level, entropy)
     if output.size == 0:
@@ -78,6 +83,29 @@ def _product(
     if verdict.wrong is None:
         return Evidence(kind="recomputed", worst_ratio=verdict.worst)
     return _rejected(verdict.wrong, output[verdict.wrong], verdict.value, verdict.bound, verdict.worst)
+
+
+def _formula(
+    arrays: Mapping[str, Array], parameters: Mapping[str, Any], output: Array, dtype: str
+) -> Evidence | Rejected:
+    """Judge a formula, piece by piece: our own bits, or within the running bound of its arithmetic."""
+    expression = expression_of(str(parameters["text"]))
+    flat = output.reshape(-1)
+    worst = 0.0
+    for span, part in pieces(arrays, output.shape, BAND_ELEMENTS):
+        found = flat[span]
+        with np.errstate(all="ignore"):
+            if np.array_equal(evaluate(expression, part).astype(found.dtype), found):
+                continue
+        expected = expect_formula(expression, part, dtype)
+        ratio = expected.ratio(found)
+        at = int(np.argmax(ratio))
+        if not ratio[at] <= 1.0:
+            value, bound = (float(np.broadcast_to(each, found.shape)[at]) for each in (expected.value, expected.bound))
+            place = tuple(int(index) for index in np.unravel_index(span.start + at, output.shape))
+            return _rejected(place, found[at], value, bound, float(ratio[at]))
+        worst = max(worst, float(ratio[at]))
+    return Evidence(kind="recomputed", worst_ratio=worst)
 
 
 def _bands(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from moregpu.workloads.kernel.form import Form
+    from moregpu.workloads.kernel.formulas import FormulaForm
     from moregpu.workloads.kernel.spec import KernelSpec
 
 Range = tuple[int, int]
@@ -85,6 +86,8 @@ def _largest(fits: Callable[[int], bool], limit: int, step: int) -> int:
 
 def _parameters(spec: KernelSpec, form: Form, rows: Range, columns: Range) -> dict[str, Any]:
     parameters: dict[str, Any] = {}
+    if form.formula is not None:
+        parameters["text"] = spec.formula
     if form.about.takes_scalar:
         parameters["scalar"] = spec.scalar
     if form.benchmark:
@@ -95,6 +98,8 @@ def _parameters(spec: KernelSpec, form: Form, rows: Range, columns: Range) -> di
 
 def _operands(spec: KernelSpec, form: Form, rows: Range, columns: Range) -> dict[str, Tensor]:
     operands: dict[str, Tensor] = {}
+    if form.formula is not None:
+        return _formula_operands(spec, form.formula, rows)
     for name in form.about.inputs:
         tensor = spec.inputs[name]
         region: tuple[Range, ...]
@@ -106,6 +111,22 @@ def _operands(spec: KernelSpec, form: Form, rows: Range, columns: Range) -> dict
             region = (rows, (0, form.inner)) if name == "a" else ((0, form.inner), columns)
         whole = form.operand_shape(name, form.rows, form.columns)
         operands[name] = _part(msgspec.structs.replace(tensor, shape=whole), region)
+    return operands
+
+
+def _formula_operands(spec: KernelSpec, formula: FormulaForm, rows: Range) -> dict[str, Tensor]:
+    operands: dict[str, Tensor] = {}
+    for name, shape in formula.operands.items():
+        tensor = msgspec.structs.replace(spec.inputs[name], shape=shape)
+        if name in formula.cut and rows != (0, shape[0]):
+            region = (rows, *((0, length) for length in shape[1:]))
+            if isinstance(tensor.data, bytes):
+                step = tensor.whole_bytes // shape[0] if shape[0] else 0
+                data = tensor.data[rows[0] * step : rows[1] * step]
+                tensor = Tensor(dtype=tensor.dtype, shape=(rows[1] - rows[0], *shape[1:]), data=data)
+            else:
+                tensor = msgspec.structs.replace(tensor, region=region)
+        operands[name] = tensor
     return operands
 
 

@@ -10,6 +10,7 @@ from moregpu_kernels.operations import OPERATIONS, Operation
 
 from moregpu.errors import InvalidJob, TooLarge
 from moregpu.jobs import ITEM_BYTES, Blob, DType
+from moregpu.workloads.kernel.formulas import FORMULA, FormulaForm, formula_form
 
 if TYPE_CHECKING:
     from moregpu.workloads.kernel.spec import KernelSpec
@@ -37,11 +38,12 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     inner: int
     shape: tuple[int, ...]  # of the job's output
     benchmark: bool
+    formula: FormulaForm | None = None
 
     @property
     def about(self) -> Operation:
         """What is known of the operation."""
-        return OPERATIONS[self.operation]
+        return OPERATIONS[self.operation] if self.formula is None else self.formula.about
 
     @property
     def item_bytes(self) -> int:
@@ -50,6 +52,8 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
     def operand_shape(self, name: str, rows: int, columns: int) -> tuple[int, ...]:
         """Shape of the part of input `name` (or of the output) that a rows × columns part of the output needs."""
+        if self.formula is not None:
+            return self.formula.operand_shape(name, rows)
         if self.about.form == "elements":
             return (rows,)
         if self.about.form == "product" and name == "a":
@@ -80,10 +84,14 @@ def form_of(spec: KernelSpec) -> Form:
     Raises `InvalidJob` for shapes, dtypes or parameters that do not fit, `TooLarge` from 10¹² elements on.
     """
     about = OPERATIONS.get(spec.operation)
-    if about is None:
-        raise InvalidJob(f"there is no kernel called {spec.operation!r}", f"Kernels: {', '.join(OPERATIONS)}")
+    if about is None and spec.operation != FORMULA:
+        raise InvalidJob(f"there is no kernel called {spec.operation!r}", f"Kernels: {', '.join(OPERATIONS)}, formula")
     if spec.dtype not in ("float32", "float16"):
         raise InvalidJob(f"kernels do not compute in {spec.dtype}", "Convert the arrays to float32 or float16")
+    if about is None:
+        return _of_formula(spec)
+    if spec.formula:
+        raise InvalidJob(f"{spec.operation} takes no formula", 'Leave it out, or name the operation "formula"')
     if about.takes_scalar and not abs(spec.scalar) <= FLOAT32_MAX:
         raise InvalidJob(f"the scalar {spec.scalar!r} is not a finite float32", "Scale the array on your side")
     form = _of_inputs(spec, about) if spec.size is None else _of_size(spec, about, spec.size)
@@ -146,6 +154,29 @@ def _of_inputs(spec: KernelSpec, about: Operation) -> Form:
         inner=inner,
         shape=shape,
         benchmark=False,
+    )
+
+
+def _of_formula(spec: KernelSpec) -> Form:
+    if spec.size is not None:
+        raise InvalidJob("a formula has no benchmark", "Give its inputs instead of `size`")
+    for name in spec.inputs:
+        _refuse_misfit(spec, name)
+    formula, shape = formula_form(spec.formula, {name: tensor.shape for name, tensor in spec.inputs.items()})
+    if math.prod(shape) >= ELEMENTS_LIMIT:
+        raise TooLarge(
+            f"the formula would give an array of {math.prod(shape):,} elements",
+            f"Stay under {ELEMENTS_LIMIT:,}: split the job",
+        )
+    return Form(
+        operation=FORMULA,
+        dtype=spec.dtype,
+        rows=formula.rows(shape),
+        columns=math.prod(formula.rest),
+        inner=0,
+        shape=shape,
+        benchmark=False,
+        formula=formula,
     )
 
 

@@ -73,7 +73,10 @@ def place_of(plan: Plan, grains: tuple[int, int]) -> dict[str, tuple[tuple[int, 
     """Where the outputs of a run of grains belong: ranges of elements, or of rows and columns."""
     grid = grid_of(plan)
     rows, columns = grid.span(grains)
-    return {OUTPUT: (rows,) if grid.form.about.form == "elements" else (rows, columns)}
+    if grid.form.about.form != "elements":
+        return {OUTPUT: (rows, columns)}
+    step = grid.form.columns  # more than 1 where a formula is cut along its first axis
+    return {OUTPUT: ((rows[0] * step, rows[1] * step),)}
 
 
 def make_plan(spec: KernelSpec, fleet: FleetSummary) -> Plan:
@@ -159,6 +162,7 @@ def _summary(grid: Grid, grains: int) -> str:
         tile = f"{min(grid.tile_rows, form.rows)} × {min(grid.tile_columns, form.columns)}"
     else:
         what = " × ".join(f"{length:,}" for length in form.shape) or "1"
-        tile = f"{min(grid.tile_rows, form.rows):,} " + ("rows" if form.about.form == "rows" else "elements")
+        by_rows = form.about.form == "rows" or form.columns > 1
+        tile = f"{min(grid.tile_rows, form.rows):,} " + ("rows" if by_rows else "elements")
     mode = ", made by the pool" if form.benchmark else ""
     return f"{form.operation} {form.dtype} {what}{mode}: {grains:,} grain{'s' * (grains != 1)} of {tile}"

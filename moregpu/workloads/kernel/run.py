@@ -9,6 +9,7 @@ from moregpu_kernels.operations import OPERATIONS
 
 from moregpu.errors import InvalidJob
 from moregpu.workloads.kernel import data
+from moregpu.workloads.kernel.formulas import FORMULA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,8 +27,8 @@ def run_task(task: TaskSpec, inputs: Mapping[str, Array], engine: KernelEngine, 
 def operation_of(task: TaskSpec) -> str:
     """The operation that a task names; raises `InvalidJob` for one that there is not."""
     operation = task.program.decode("ascii", "replace")
-    if operation not in OPERATIONS:
-        raise InvalidJob(f"there is no kernel called {operation!r}", f"Kernels: {', '.join(OPERATIONS)}")
+    if operation not in OPERATIONS and operation != FORMULA:
+        raise InvalidJob(f"there is no kernel called {operation!r}", f"Kernels: {', '.join(OPERATIONS)}, formula")
     return operation
 
 

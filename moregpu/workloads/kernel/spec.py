@@ -1,4 +1,4 @@
-"""The JobSpec of a kernel job: one of nine named operations over tensors, or a benchmark that makes its own data."""
+"""The JobSpec of a kernel job: a named operation or a formula over tensors, or a benchmark that makes its own data."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from msgspec import Meta
 from moregpu.jobs import JobCommon, Tensor
 
 Operation = Literal[
-    "matmul", "vector_add", "vector_mul", "saxpy", "relu", "gelu", "scale", "softmax", "layernorm"
+    "matmul", "vector_add", "vector_mul", "saxpy", "relu", "gelu", "scale", "softmax", "layernorm", "formula"
 ]  # fmt: skip
+
+FORMULA_LIMIT = 10_000
+"""Characters of a formula."""
 
 
 class KernelSpec(JobCommon, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="kernel", tag_field="kind"):
@@ -18,6 +21,7 @@ class KernelSpec(JobCommon, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     matmul: a (M, K) @ b (K, N). vector_add, vector_mul: a, b of one shape. saxpy: scalar · a + b. scale: scalar · a.
     relu, gelu (tanh form): a. softmax, layernorm (eps 1e-5, no affine): over the last axis of a.
+    formula: the names in `formula` are the inputs, which broadcast together as NumPy's; numbers are inputs of shape ().
     Benchmark sizes: matmul size × size; softmax and layernorm `size` rows of 128; the others `size` elements.
     """
 
@@ -26,3 +30,4 @@ class KernelSpec(JobCommon, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     size: Annotated[int, Meta(title="Size", description="Benchmark mode: the pool makes the data", ge=0)] | None = None
     inputs: Annotated[dict[str, Tensor], Meta(title="Inputs", extra_json_schema={"widget": "tensors"})] = {}
     scalar: Annotated[float, Meta(title="Scalar")] = 1.0
+    formula: Annotated[str, Meta(title="Formula", description="exp(-x*x) * sin(y)", max_length=FORMULA_LIMIT)] = ""
