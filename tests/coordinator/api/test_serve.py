@@ -244,7 +244,8 @@ def test_with_worker_this_machine_is_one_too_and_it_ends_with_the_coordinator(tm
 
 def environment_of(home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MOREGPU_")}
-    return kept | {"MOREGPU_HOME": str(home), "MOREGPU_SECRETS": "file", "NO_COLOR": "1"}
+    # Whoever runs the tests uses this machine: a worker that gives way to them would wait.
+    return kept | {"MOREGPU_HOME": str(home), "MOREGPU_SECRETS": "file", "MOREGPU_YIELD": "off", "NO_COLOR": "1"}
 
 
 def run(arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
