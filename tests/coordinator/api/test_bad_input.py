@@ -1,0 +1,126 @@
+"""Every door against revoked tokens, bodies too large, broken, unknown, half-sent; pages past the end."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from moregpu.coordinator.api.table import COMPAT, DOORS, NATIVE, Door
+from moregpu.wire.invite import parse_client_line
+
+from .conftest import Pool
+
+STRUCTS = [door for door in NATIVE if door.takes is not None and door.takes is not bytes]
+BODIES = [*STRUCTS, *(door for door in COMPAT if door.verb == "POST" and "rest" not in door.path)]
+ASKED = [door for door in DOORS if door.access != "public"]
+
+
+def named(door: Door) -> str:
+    return f"{door.verb} {door.path}"
+
+
+@pytest.fixture(scope="module")
+def paths(pool: Pool) -> dict[str, str]:
+    """Things of the admin's that the paths name."""
+    pool.ask("POST", "/v1/groups", pool.admin, {"name": "lab"})
+    tensor = {"dtype": "float32", "shape": [1], "data": "AACAPw=="}
+    pool.ask("POST", "/v1/tensors", pool.admin, {"name": "there", "tensor": tensor})
+    return {"job": pool.submit(pool.admin), "worker": pool.worker.worker_id}
+
+
+def path_of(door: Door, paths: dict[str, str]) -> str:
+    thing = paths["job"] if "/jobs/" in door.path else paths["worker"] if "/workers/" in door.path else "lab"
+    path = door.path.replace("{id}", thing).replace("{digest}", "0" * 64)
+    return re.sub(r"\{\w+:path\}", "there", path)
+
+
+@pytest.fixture(scope="module")
+def revoked(pool: Pool) -> Iterator[str]:
+    made = pool.ask("POST", "/v1/tokens", pool.admin, {"role": "admin"}).json()
+    pool.ask("DELETE", f"/v1/tokens/{made['id']}", pool.admin)
+    return parse_client_line(made["line"]).token  # pyright: ignore
+
+
+@pytest.mark.parametrize("door", ASKED, ids=named)
+def test_a_revoked_token_opens_no_door(pool: Pool, paths: dict[str, str], revoked: str, door: Door) -> None:
+    assert pool.ask(door.verb, path_of(door, paths), revoked, b"x" * 64 if door.takes else None).status in (401, 429)
+
+
+@pytest.mark.parametrize("door", BODIES, ids=named)
+@pytest.mark.parametrize("body", [b"{", b"[]", b"null", b'"text"', b"\xff\xfe\x00", b"[" * 50_000, b'{"a":' * 50_000])
+def test_a_body_that_is_no_such_thing_is_refused(pool: Pool, paths: dict[str, str], door: Door, body: bytes) -> None:
+    answer = pool.ask(door.verb, path_of(door, paths), pool.admin, body)
+    assert answer.status == 400
+    if door.compat:
+        assert answer.json()["error"]
+    else:
+        assert answer.code == "invalid-request" and answer.json()["hint"]
+
+
+@pytest.mark.parametrize("door", STRUCTS, ids=named)
+def test_an_unknown_field_is_refused(pool: Pool, paths: dict[str, str], door: Door) -> None:
+    answer = pool.ask(door.verb, path_of(door, paths), pool.admin, {"kind": "kernel", "surely_unknown": 1})
+    assert answer.code == "invalid-request"
+    assert "unknown field" in answer.json()["detail"] or "missing" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("door", [*BODIES, *(door for door in NATIVE if door.takes is bytes)], ids=named)
+def test_a_body_that_is_too_large_is_refused_before_it_is_sent(pool: Pool, paths: dict[str, str], door: Door) -> None:
+    with pool.socket() as secure:
+        secure.sendall(
+            f"{door.verb} {path_of(door, paths)} HTTP/1.1\r\nHost: {pool.address}\r\nAuthorization: Bearer {pool.admin}"
+            f"\r\nExpect: 100-continue\r\nContent-Length: {1 << 49}\r\n\r\n".encode()
+        )
+        assert secure.recv(65536).startswith((b"HTTP/1.1 413", b"HTTP/1.1 507"))
+
+
+@pytest.mark.parametrize("door", BODIES, ids=named)
+def test_a_body_that_breaks_off_does_nothing(pool: Pool, paths: dict[str, str], door: Door) -> None:
+    before = _counted(pool)
+    with pool.socket() as secure:
+        secure.sendall(
+            f"{door.verb} {path_of(door, paths)} HTTP/1.1\r\nHost: {pool.address}\r\nAuthorization: Bearer {pool.admin}"
+            "\r\nContent-Length: 1000\r\n\r\n{".encode()
+        )
+        secure.shutdown(socket.SHUT_RDWR)
+    assert pool.ask("GET", "/health").status == 200
+    assert _counted(pool) == before
+
+
+def _counted(pool: Pool) -> list[int]:
+    lists = ("/v1/tokens", "/v1/invites", "/v1/groups", "/v1/tensors", "/jobs")
+    return [len(pool.ask("GET", path, pool.admin).json()) for path in lists]
+
+
+def test_a_page_past_the_end_is_empty(pool: Pool) -> None:
+    token = pool.token("submitter")
+    jobs = [pool.submit(token) for _ in range(5)]
+    seen: list[str] = []
+    after = ""
+    while True:
+        page = pool.ask("GET", f"/v1/jobs?limit=2&after={after}", token).json()
+        seen += [item["id"] for item in page["items"]]
+        if page["next"] is None:
+            break
+        after = page["next"]
+    assert seen == jobs[::-1]
+    assert pool.ask("GET", f"/v1/jobs?after={jobs[0]}", token).json() == {"items": [], "next": None}
+    assert pool.ask("GET", "/v1/jobs?after=j-0", token).json()["items"] == []
+
+
+def test_a_client_that_goes_in_mid_download_takes_nothing_with_it(pool: Pool) -> None:
+    token = pool.token("submitter")
+    job = pool.submit(token)
+    size = 24 << 20
+    pool.finish(job, {"out": ("uint8", (size,), bytes(size))})
+    for path in (f"/v1/jobs/{job}/result", f"/jobs/{job}"):
+        with pool.socket() as secure:
+            secure.sendall(
+                f"GET {path} HTTP/1.1\r\nHost: {pool.address}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+            )
+            assert secure.recv(1000).startswith(b"HTTP/1.1 200")
+        answer = pool.ask("GET", path, token)
+        assert answer.status == 200 and len(answer.body) > size
