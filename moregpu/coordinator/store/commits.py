@@ -68,6 +68,9 @@ class CommittedBook(ABC):
     def _commit_later(self) -> None:
         """Nobody waits: commit within `COMMIT_WITHIN_S`."""
 
+    def _disk_is_free(self) -> None:
+        """A transaction landed, and nobody was told yet: the next may begin, so that the disk does not wait for them."""
+
     @abstractmethod
     async def _read(self, read: Callable[[], T]) -> T:
         """Run a read of the disk where it does not hold up the loop."""
@@ -89,6 +92,7 @@ class CommittedBook(ABC):
             return
         self._book.forget_written(transaction.changes)
         self._book.evict(self._keep_ended)
+        self._disk_is_free()
         if future is not None and not future.done():
             future.set_result(None)
         if transaction.events:

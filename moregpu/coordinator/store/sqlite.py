@@ -98,6 +98,10 @@ class SqliteStore(BookStore):
                 self._timer = None
             self._queue.put(self._take())
 
+    def _disk_is_free(self) -> None:
+        if self._waiting is not None and self._book.journal:
+            self._start()
+
     def _landed(self, error: MoreGPUError | None) -> None:
         super()._landed(error)
         if self._book.journal:
