@@ -68,8 +68,9 @@ class CommittedBook(ABC):
     def _commit_later(self) -> None:
         """Nobody waits: commit within `COMMIT_WITHIN_S`."""
 
+    @abstractmethod
     def _disk_is_free(self) -> None:
-        """A transaction landed, and nobody was told yet: the next may begin, so that the disk does not wait for them."""
+        """A transaction landed, and nobody was told yet: the next may begin, so that no disk waits for them."""
 
     @abstractmethod
     async def _read(self, read: Callable[[], T]) -> T:

@@ -187,6 +187,9 @@ class MemoryStore(BookStore):
         if self._auto_commit:
             self._schedule(0.0)
 
+    def _disk_is_free(self) -> None:
+        """Nothing: `commit`, or the timer, orders commits here."""
+
     def _commit_later(self) -> None:
         if self._auto_commit and self._timer is None:
             self._schedule(COMMIT_WITHIN_S)
