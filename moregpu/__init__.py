@@ -15,23 +15,42 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from moregpu.client.access import Access
-    from moregpu.client.job import JobHandle, Progress
+    from moregpu.client.aio import AsyncPool, connect_async
+    from moregpu.client.job import JobHandle, Part, Progress
+    from moregpu.client.old import MoreGPU
     from moregpu.client.pool import Pool, connect
     from moregpu.errors import MoreGPUError
     from moregpu.workloads.kernel.spec import KernelSpec
 
 __version__ = "2.0.0.dev0"
 
-__all__ = ["Access", "JobHandle", "KernelSpec", "MoreGPUError", "Pool", "Progress", "__version__", "connect"]
+__all__ = [
+    "Access",
+    "AsyncPool",
+    "JobHandle",
+    "KernelSpec",
+    "MoreGPU",
+    "MoreGPUError",
+    "Part",
+    "Pool",
+    "Progress",
+    "__version__",
+    "connect",
+    "connect_async",
+]
 
 _HOMES = {
     "Access": "moregpu.client.access",
+    "AsyncPool": "moregpu.client.aio",
     "JobHandle": "moregpu.client.job",
     "KernelSpec": "moregpu.workloads.kernel.spec",
+    "MoreGPU": "moregpu.client.old",
     "MoreGPUError": "moregpu.errors",
+    "Part": "moregpu.client.job",
     "Pool": "moregpu.client.pool",
     "Progress": "moregpu.client.job",
     "connect": "moregpu.client.pool",
+    "connect_async": "moregpu.client.aio",
 }
 
 

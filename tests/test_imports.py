@@ -46,9 +46,23 @@ def test_the_command_line_loads_only_what_was_typed() -> None:
     assert not loaded & {"numpy", "asyncio", "http.client", "cryptography", "nacl", "starlette", "msgspec"}
 
 
-@pytest.mark.parametrize("name", ["connect", "Pool", "JobHandle", "KernelSpec", "MoreGPUError", "Access", "Progress"])
+@pytest.mark.parametrize(
+    "name",
+    ["connect", "Pool", "JobHandle", "KernelSpec", "MoreGPUError", "Access", "Progress", "MoreGPU", "connect_async"],
+)
 def test_every_public_name_is_there(name: str) -> None:
     import moregpu
 
     assert getattr(moregpu, name) is not None
     assert name in dir(moregpu)
+
+
+def test_what_the_sdk_may_load() -> None:
+    """A test that fails here asks whether everybody who imports the SDK should pay for what was added."""
+    loaded = {name for name in loaded_by("import moregpu; moregpu.Pool") if name.startswith("moregpu.")}
+    assert {
+        name for name in loaded if name.startswith(("moregpu.coordinator", "moregpu.worker", "moregpu.cli"))
+    } == set()
+    assert not loaded_by("import moregpu; moregpu.Pool") & {"numpy", "rich", "websockets", "asyncio", "typer"} - {
+        "asyncio"
+    }

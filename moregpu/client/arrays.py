@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 from moregpu.blobs.transfer import BlobHTTP
 from moregpu.errors import InvalidJob, MoreGPUError
 from moregpu.jobs import Blob, Tensor, size_bytes
+
+Array = np.ndarray[Any, Any]
 
 INLINE_BYTES = 16 * 1024
 """Arrays up to this size travel inside the request; larger ones as sealed blobs beside it."""
@@ -36,16 +38,22 @@ def as_floats(value: Any, name: str) -> np.ndarray[Any, Any]:
         return np.asarray(array, dtype=kind, order="C")
 
 
-def common_floats(arrays: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    """All inputs of one kernel in one dtype: float16 only where all are."""
-    of_source: dict[int, np.ndarray[Any, Any]] = {}  # A @ A converts and travels once
+def common_floats(arrays: dict[str, Any], tensors: Mapping[str, Tensor] | None = None) -> dict[str, Array]:
+    """All arrays of one kernel in one dtype: that of its `tensors`, else float16 only where all are."""
+    of_source: dict[int, Array] = {}  # A @ A converts and travels once
     for name, value in arrays.items():
         if id(value) not in of_source:
             of_source[id(value)] = as_floats(value, name)
     floats = {name: of_source[id(value)] for name, value in arrays.items()}
-    if len({array.dtype for array in floats.values()}) > 1:
-        return {name: array.astype("<f4", copy=False) for name, array in floats.items()}
-    return floats
+    kinds = {tensor.dtype for tensor in (tensors or {}).values()}
+    # A plain number takes the type of the arrays beside it, as NumPy has it.
+    kinds = kinds or {floats[name].dtype.name for name, value in arrays.items() if not isinstance(value, int | float)}
+    wanted = next(iter(kinds)) if len(kinds) == 1 else "float32"
+    if tensors and (len(kinds) > 1 or wanted not in ("float16", "float32")):
+        raise InvalidJob(
+            f"tensors of {' and '.join(sorted(kinds))}", "kernels take float32, or float16, for all inputs"
+        )
+    return {name: array.astype(_STORED[wanted], copy=False) for name, array in floats.items()}
 
 
 def send(arrays: dict[str, np.ndarray[Any, Any]], blobs: BlobHTTP, threads: Executor) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ repeated within their patience, under the same idempotency key.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import logging
 import threading
@@ -18,9 +19,14 @@ import msgspec
 
 from moregpu.client.access import Access
 from moregpu.errors import (
+    Forbidden,
     HandshakeFailed,
+    InvalidRequest,
     MoreGPUError,
+    NotFound,
+    TooLarge,
     TooManyRequests,
+    Unauthorized,
     Unavailable,
     Unreachable,
     WrongCertificate,
@@ -230,6 +236,9 @@ def _problem(response: http.client.HTTPResponse, address: str) -> MoreGPUError:
     try:
         problem = msgspec.json.decode(content, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            refusal = msgspec.json.decode(content, type=_Refusal)
+            return _OF_STATUS.get(response.status, MoreGPUError)(refusal.error)
         if response.status in (502, 503, 504):
             return Unavailable(f"{address} answers {response.status} {response.reason}", "try again later")
         return MoreGPUError(
@@ -237,6 +246,17 @@ def _problem(response: http.client.HTTPResponse, address: str) -> MoreGPUError:
             "check the address and what stands between",
         )
     return from_code(problem.type.rpartition("/")[2], problem.detail or problem.title, problem.hint)
+
+
+class _Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """How the calls of 1.x say no."""
+
+    error: str
+
+
+_OF_STATUS: dict[int, type[MoreGPUError]] = {
+    400: InvalidRequest, 401: Unauthorized, 403: Forbidden, 404: NotFound, 413: TooLarge, 503: Unavailable,
+}  # fmt: skip
 
 
 def _unreachable(address: str, error: Exception) -> Unreachable:

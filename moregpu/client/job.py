@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from moregpu.client.doors import Doors, path_of
-from moregpu.errors import JobCancelled, JobFailed, ResultGone, StillRunning
+from moregpu.client.link import Link, NoLink
+from moregpu.errors import (
+    Forbidden,
+    JobCancelled,
+    JobFailed,
+    MoreGPUError,
+    NotFound,
+    ResultGone,
+    StillRunning,
+    from_code,
+)
 from moregpu.jobs import JOB_ENDED, JobState
 from moregpu.wire.api import JobView, Signed
 
 if TYPE_CHECKING:
     from moregpu.blobs.transfer import BlobHTTP
+    from moregpu.client.following import Following, Seen
+    from moregpu.client.stream import Stream
+    from moregpu.wire.link import Part as WirePart
 
 WAIT_S = 20.0
-"""Seconds of one waiting request."""
+"""Seconds of one waiting request, where HTTP alone gets through."""
 
 RESTART_PATIENCE_S = 600.0
 """How long a wait outlives a coordinator that does not answer. The job goes on meanwhile: accepted is accepted."""
 
-_LOOK_S = (0.02, 0.5)
+_NOT_BY_LINK = (Forbidden, NotFound, NoLink)
+"""What says that HTTP alone is to be had, or that this job is another's: to be seen, not to be followed."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,13 +55,41 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         return self.done / self.total if self.total else float(self.state in JOB_ENDED)
 
 
-class JobHandle:
-    """One job. `pool.job(id)` gives a handle for a job submitted earlier, or elsewhere."""
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One task's output, accepted: `array` belongs at `place` of the output `name`.
 
-    def __init__(self, doors: Doors, blobs: Callable[[], BlobHTTP], view: JobView):
+    `place` is slices over that output seen as one axis, or as rows × last axis:
+    `output.reshape(-1, output.shape[-1])[part.place] = part.array.reshape(…)` as `fill` does it.
+    """
+
+    task: str
+    name: str
+    place: tuple[slice, ...]
+    array: Any
+
+    def fill(self, output: Any) -> None:
+        """Write this part into an array of the whole output's shape."""
+        flat = output.reshape(-1) if len(self.place) == 1 else output.reshape(-1, output.shape[-1])
+        shape = tuple(place.stop - place.start for place in self.place)
+        flat[self.place] = self.array.reshape(shape)
+
+
+class JobHandle:
+    """One job; `await handle` is its result. `pool.job(id)` gives one for a job submitted earlier, or elsewhere."""
+
+    def __init__(
+        self,
+        doors: Doors,
+        link: Callable[[], Link],
+        blobs: Callable[[], BlobHTTP],
+        view: JobView,
+        following: Following | None = None,
+    ):
         self._doors = doors
+        self._link = link
         self._blobs = blobs
         self._view = view
+        self._following = following
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id}, {self._view.summary or self._view.kind}, {self._view.state})"
@@ -74,46 +118,71 @@ class JobHandle:
 
     def wait(self, timeout_s: float | None = None) -> JobView:
         """Wait for the end, through restarts of the coordinator; raises `StillRunning` when the time runs out."""
+        if self._view.state in JOB_ENDED:
+            return self._view
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        while self._view.state not in JOB_ENDED:
-            left = WAIT_S if until is None else until - time.monotonic()
-            if left <= 0:
-                reason = self._view.waiting_reason
-                raise StillRunning(
-                    f"{self.id} is {self._view.state}{': ' + reason if reason else ''}",
-                    "the job goes on; wait again, or cancel it",
-                )
-            self._look(min(left, WAIT_S), patience_s=min(RESTART_PATIENCE_S, left if until else RESTART_PATIENCE_S))
+        try:
+            following = self._follow(timeout_s)
+            left = None if until is None else max(0.0, until - time.monotonic())
+            self._view = following.ended.result(left)
+        except FutureTimeout:
+            raise self._still_running() from None
+        except _NOT_BY_LINK:
+            self._following = None
+            return self._wait_by_http(until)
+        except MoreGPUError:
+            self._following = None  # the next wait tries again
+            raise
         return self._view
 
-    def watch(self) -> Iterator[Progress]:
-        """Progress each time it changes; the last one is the end."""
-        before: Progress | None = None
-        pause_s, longest_s = _LOOK_S
-        while True:
-            now = _progress(self._view)
-            if now != before:
-                yield now
-                before, pause_s = now, _LOOK_S[0]
-            if now.state in JOB_ENDED:
-                return
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, longest_s)
-            self._look(0.0, patience_s=RESTART_PATIENCE_S)
+    async def ended(self) -> JobView:
+        """`wait` for a coroutine; no thread stands still meanwhile."""
+        if self._view.state not in JOB_ENDED:
+            try:
+                following = self._following or await asyncio.to_thread(self._follow)
+                self._view = await asyncio.shield(asyncio.wrap_future(following.ended))
+            except _NOT_BY_LINK:
+                self._following = None
+                await asyncio.to_thread(self._wait_by_http, None)
+            except MoreGPUError:
+                self._following = None
+                raise
+        return self._view
+
+    def watch(self) -> Watch:
+        """Progress each time it changes, by `for` or `async for`; the last one is the end."""
+        from moregpu.client.following import watch
+
+        if self._view.state in JOB_ENDED:
+            return Watch(self, None)
+        try:
+            return Watch(self, watch(self._link(), self.id))
+        except _NOT_BY_LINK:
+            return Watch(self, None)
+
+    def parts(self) -> Parts:
+        """Each task's output as soon as it is accepted, by `for` or `async for`; each comes once."""
+        from moregpu.client.following import parts
+
+        return Parts(parts(self._link(), self.id), self._blobs)
 
     def result(self, timeout_s: float | None = None) -> Any:
         """Wait, then open the outputs: one array, a dict of several, or None where a benchmark dropped them.
 
         Raises `JobFailed`, `JobCancelled`, `ResultGone`, `StillRunning`.
         """
-        view = self.wait(timeout_s)
-        outputs = self._outputs(view)
-        if outputs is None:
-            return None
-        from moregpu.client.arrays import receive  # NumPy loads here
+        return self._opened(self.wait(timeout_s))
 
-        arrays = {name: receive(tensor, self._blobs()) for name, tensor in outputs.items()}
-        return next(iter(arrays.values())) if len(arrays) == 1 else arrays
+    def __await__(self) -> Generator[Any, None, Any]:
+        async def result() -> Any:
+            view = await self.ended()
+            return await asyncio.to_thread(self._opened, view)
+
+        return result().__await__()
+
+    def outputs(self) -> dict[str, Any] | None:
+        """Wait; the outputs as tensors that stay on the pool, ready to be inputs of the next job."""
+        return self._outputs(self.wait())
 
     def evidence(self) -> dict[str, int]:
         """How the tasks' outputs were checked: kind of evidence → tasks."""
@@ -128,6 +197,31 @@ class JobHandle:
         self._view = self._doors.call("DELETE", path_of("jobs", self.id), JobView)
         return self._view
 
+    def _follow(self, timeout_s: float | None = None) -> Following:
+        """What waits for the end; opened once."""
+        from moregpu.client.following import follow
+
+        if self._following is None:
+            patience_s = RESTART_PATIENCE_S if timeout_s is None else min(timeout_s, RESTART_PATIENCE_S)
+            self._following = follow(self._link(), self.id, patience_s)
+        return self._following
+
+    def _wait_by_http(self, until: float | None) -> JobView:
+        """Wait where the link is not to be had (a viewer's token, a proxy without WebSockets): held requests."""
+        while self._view.state not in JOB_ENDED:
+            left = WAIT_S if until is None else until - time.monotonic()
+            if left <= 0:
+                raise self._still_running()
+            self._look(min(left, WAIT_S), patience_s=min(RESTART_PATIENCE_S, left if until else RESTART_PATIENCE_S))
+        return self._view
+
+    def _still_running(self) -> StillRunning:
+        reason = self._view.waiting_reason
+        return StillRunning(
+            f"{self.id} is {self._view.state}{': ' + reason if reason else ''}",
+            "the job goes on; wait again, or cancel it",
+        )
+
     def _look(self, wait_s: float, patience_s: float) -> JobView:
         """Ask; with `wait_s` the coordinator answers when the job ends or the time is up."""
         self._view = self._doors.call(
@@ -140,21 +234,124 @@ class JobHandle:
         )
         return self._view
 
+    def saw(self, seen: Seen) -> Progress:
+        """Take what a watch told."""
+        if seen.view is not None:
+            self._view = seen.view
+        return Progress(state=seen.state, done=seen.done, total=seen.total, waiting_reason=seen.waiting_reason)
+
+    def _opened(self, view: JobView) -> Any:
+        outputs = self._outputs(view)
+        if outputs is None:
+            return None
+        from moregpu.client.arrays import receive  # NumPy loads here
+
+        arrays = {name: receive(tensor, self._blobs()) for name, tensor in outputs.items()}
+        return next(iter(arrays.values())) if len(arrays) == 1 else arrays
+
     def _outputs(self, view: JobView) -> dict[str, Any] | None:
         """The manifest's tensors, or None for a benchmark's; raises unless the job is done and its outputs kept."""
-        if view.state is JobState.FAILED:
-            problem = view.error
-            raise JobFailed(
-                f"{self.id} failed: {problem.detail or problem.title}" if problem else "",
-                problem.hint if problem else "",
-            )
-        if view.state is JobState.CANCELLED:
-            raise JobCancelled(f"{self.id} was cancelled")
+        raise_unless_done(view)
         if view.result is None:  # an answer without outputs: ask for the whole
             view = self.status()
         if view.result is None or not (view.result.outputs or view.result.dropped):
             raise ResultGone(f"the outputs of {self.id} are no longer kept", "submit it again, with a longer keep_s")
         return None if view.result.dropped else view.result.outputs
+
+
+class Watch:
+    """A job's progress as it changes: iterate with `for` or `async for`."""
+
+    def __init__(self, handle: JobHandle, stream: Stream[Seen] | None):
+        self._handle = handle
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[Progress]:
+        if self._stream is None:
+            yield from self._without_link()
+            return
+        before: Progress | None = None
+        try:
+            for seen in self._stream:
+                now = self._handle.saw(seen)
+                if now != before:
+                    yield now
+                before = now
+        except _NOT_BY_LINK:
+            yield from self._without_link()
+        finally:
+            self._stream.close()
+
+    async def __aiter__(self) -> AsyncIterator[Progress]:
+        if self._stream is None:
+            for now in await asyncio.to_thread(list, self._without_link()):
+                yield now
+            return
+        before: Progress | None = None
+        try:
+            async for seen in self._stream:
+                now = self._handle.saw(seen)
+                if now != before:
+                    yield now
+                before = now
+        finally:
+            self._stream.close()
+
+    def _without_link(self) -> Iterator[Progress]:
+        """The beginning and the end are all that HTTP tells without being asked again and again."""
+        first = _progress(self._handle.view)
+        yield first
+        if first.state not in JOB_ENDED:
+            yield _progress(self._handle.wait())
+
+
+class Parts:
+    """A job's parts as they come: iterate with `for` or `async for`."""
+
+    def __init__(self, stream: Stream[WirePart], blobs: Callable[[], BlobHTTP]):
+        self._stream = stream
+        self._blobs = blobs
+
+    def __iter__(self) -> Iterator[Part]:
+        try:
+            for part in self._stream:
+                yield from self._opened(part)
+        finally:
+            self._stream.close()
+
+    async def __aiter__(self) -> AsyncIterator[Part]:
+        try:
+            async for part in self._stream:
+                for opened in await asyncio.to_thread(self._opened, part):
+                    yield opened
+        finally:
+            self._stream.close()
+
+    def _opened(self, part: WirePart) -> list[Part]:
+        """Its outputs as arrays; none where the job ended meanwhile and only its result is kept."""
+        from moregpu.client.arrays import receive
+
+        found: list[Part] = []
+        for name, tensor in part.outputs.items():
+            try:
+                array = receive(tensor, self._blobs())
+            except NotFound:
+                continue
+            place = tuple(slice(start, stop) for start, stop in part.places[name])
+            found.append(Part(task=part.task, name=name, place=place, array=array))
+        return found
+
+
+def raise_unless_done(view: JobView) -> None:
+    """Raise what an ended job ended with: `JobFailed` (or a kind of it), `JobCancelled`."""
+    if view.state is JobState.FAILED:
+        problem = view.error
+        code = problem.type.rpartition("/")[2] if problem else ""
+        text = f"{view.id} failed: {problem.detail or problem.title}" if problem else ""
+        error = from_code(code, text, problem.hint if problem else "")
+        raise error if isinstance(error, JobFailed) else JobFailed(error.detail if problem else "", error.hint)
+    if view.state is JobState.CANCELLED:
+        raise JobCancelled(f"{view.id} was cancelled")
 
 
 def _progress(view: JobView) -> Progress:

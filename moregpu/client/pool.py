@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
-
-import msgspec
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from moregpu.blobs.transfer import BlobHTTP
+from moregpu.client import bars
 from moregpu.client.access import Access, find_access
+from moregpu.client.admin import Administration
 from moregpu.client.doors import CALL_TIMEOUT_S, PATIENCE_S, Doors, path_of
-from moregpu.client.job import RESTART_PATIENCE_S, WAIT_S, JobHandle
+from moregpu.client.job import RESTART_PATIENCE_S, JobHandle
+from moregpu.client.kernels import Kernels
+from moregpu.client.link import Link, NoLink
 from moregpu.client.options import JobOptions
-from moregpu.wire.api import (
-    AuditView,
-    InviteRequest,
-    InviteView,
-    JobView,
-    Me,
-    PlanView,
-    PoolView,
-    TokenRequest,
-    TokenView,
-    WorkerView,
-)
+from moregpu.client.programs import Fetch, Named, Program, Step
+from moregpu.errors import InvalidJob, ResultGone, StillRunning
+from moregpu.jobs import Tensor
+from moregpu.wire.api import JobPage, JobView, PlanView, TensorRequest, TensorView
+from moregpu.wire.link import EARLY_S, MAX_LINK_INLINE_BYTES
 from moregpu.workloads import JobSpec
 from moregpu.workloads.kernel.spec import KernelSpec, Operation
 
@@ -35,7 +31,11 @@ if TYPE_CHECKING:
 
     Floats = np.ndarray[Any, Any]
 
+T = TypeVar("T")
+
 UPLOADS_AT_ONCE = 4
+FIRST_WAIT_S = EARLY_S
+"""Whoever waits for the result needs no word that the job was accepted, unless it takes longer than this."""
 
 
 def connect(
@@ -45,15 +45,16 @@ def connect(
     profile: str | None = None,
     pin: str | None = None,
     timeout_s: float = PATIENCE_S,
+    progress: bool | None = None,
 ) -> Pool:
     """Reach a pool: `with moregpu.connect() as pool:`.
 
     Without arguments: `MOREGPU_URL` and `MOREGPU_ADMIN_TOKEN`, else the profile `local` that `moregpu serve` saved.
     `token` may be an `MGPUC1-` line, which says everything. `pin` is the SHA-256 of the certificate in hex; without it
-    the system store verifies. Raises `NotConfigured`, `Unreachable` after `timeout_s`, `Unauthorized`,
-    `WrongCertificate`.
+    the system store verifies. `progress`: a bar for calls that take longer than a second; by default on a terminal
+    only. Raises `NotConfigured`, `Unreachable` after `timeout_s`, `Unauthorized`, `WrongCertificate`.
     """
-    pool = Pool(find_access(url, token, profile=profile, pin=pin))
+    pool = Pool(find_access(url, token, profile=profile, pin=pin), progress=progress)
     try:
         pool.me(patience_s=timeout_s)
     except BaseException:
@@ -62,11 +63,17 @@ def connect(
     return pool
 
 
-class Pool:
-    """A pool that somebody may submit to. Thread-safe. `connect` makes one."""
+class Pool(Kernels["Floats", float], Administration):
+    """A pool that somebody may submit to. Thread-safe. `connect` makes one.
 
-    def __init__(self, access: Access):
+    `progress` says whether calls that take more than a second show a bar on stderr; by default where that is a
+    terminal.
+    """
+
+    def __init__(self, access: Access, *, progress: bool | None = None):
         self.doors = Doors(access)
+        self._shows = progress
+        self._link: Link | None = None
         self._lock = threading.Lock()
         self._blobs: BlobHTTP | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -84,6 +91,9 @@ class Pool:
 
     def close(self) -> None:
         """Let the connections go; jobs go on."""
+        if self._link is not None:
+            self._link.close()
+            self._link = None
         if self._threads is not None:
             self._threads.shutdown(wait=True)
             self._threads = None
@@ -92,55 +102,19 @@ class Pool:
             self._blobs = None
         self.doors.close()
 
-    # kernels on arrays
-
-    def matmul(self, A: Any, B: Any, **options: Unpack[JobOptions]) -> Floats:
-        """A (M, K) @ B (K, N) → (M, N).
-
-        Arrays of any size; float16 stays float16 (summed in float32), everything else is float32. Checked in full
-        unless `check="none"`. Options are those of every job (`JobOptions`). Raises `InvalidJob` for shapes that do
-        not fit, `JobFailed`, `JobCancelled`, `Unreachable`.
-        """
-        return self._run("matmul", {"a": A, "b": B}, 1.0, options)
-
-    def vector_add(self, a: Any, b: Any, **options: Unpack[JobOptions]) -> Floats:
-        """Sum of two arrays of one shape."""
-        return self._run("vector_add", {"a": a, "b": b}, 1.0, options)
-
-    def vector_mul(self, a: Any, b: Any, **options: Unpack[JobOptions]) -> Floats:
-        """Product of two arrays of one shape, element by element."""
-        return self._run("vector_mul", {"a": a, "b": b}, 1.0, options)
-
-    def saxpy(self, scalar: float, a: Any, b: Any, **options: Unpack[JobOptions]) -> Floats:
-        """Give scalar · a + b."""
-        return self._run("saxpy", {"a": a, "b": b}, scalar, options)
-
-    def scale(self, a: Any, scalar: float, **options: Unpack[JobOptions]) -> Floats:
-        """Give scalar · a."""
-        return self._run("scale", {"a": a}, scalar, options)
-
-    def relu(self, a: Any, **options: Unpack[JobOptions]) -> Floats:
-        """max(a, 0)."""
-        return self._run("relu", {"a": a}, 1.0, options)
-
-    def gelu(self, a: Any, **options: Unpack[JobOptions]) -> Floats:
-        """GELU in its tanh form: a/2 · (1 + tanh(√(2/π) · (a + 0.044715 a³)))."""
-        return self._run("gelu", {"a": a}, 1.0, options)
-
-    def softmax(self, a: Any, **options: Unpack[JobOptions]) -> Floats:
-        """Softmax over the last axis."""
-        return self._run("softmax", {"a": a}, 1.0, options)
-
-    def layernorm(self, a: Any, **options: Unpack[JobOptions]) -> Floats:
-        """(a − mean) / √(variance + 1e-5) over the last axis, without scale and shift."""
-        return self._run("layernorm", {"a": a}, 1.0, options)
+    # kernels on arrays: `Kernels` has them
 
     def kernel(
         self, operation: Operation, a: Any, b: Any = None, *, scalar: float = 1.0, **options: Unpack[JobOptions]
     ) -> JobHandle:
         """Submit a kernel on arrays and return at once with its handle."""
         arrays = {"a": a} if b is None else {"a": a, "b": b}
-        return self.submit_job(self._kernel_spec(operation, arrays, scalar, options))
+        return self.submit_job(self._kernel_spec(Step(operation, arrays, scalar, options)))
+
+    def formula_job(self, text: str, /, *, options: JobOptions | None = None, **inputs: Any) -> JobHandle:
+        """Submit a formula (see `formula`) and return at once with its handle."""
+        step = Step("formula", inputs, 1.0, options or JobOptions(), text)
+        return self.submit_job(self._kernel_spec(step))
 
     def benchmark(
         self, operation: Operation, size: int, *, scalar: float = 1.0, **options: Unpack[JobOptions]
@@ -153,19 +127,38 @@ class Pool:
     def submit_job(self, spec: JobSpec, *, wait_s: float = 0.0, idempotency_key: str = "") -> JobHandle:
         """Submit a job; with `wait_s` the answer may already be the ended job.
 
-        Repeated, when the coordinator does not answer, under one idempotency key: never submitted twice.
+        Sent again, when the coordinator does not answer, under one idempotency key: never submitted twice.
         """
+        from moregpu.client.following import submit
+
+        key = idempotency_key or secrets.token_hex(16)
+        patience_s = RESTART_PATIENCE_S if wait_s > 0 else PATIENCE_S
+        if _inline_bytes(spec) > MAX_LINK_INLINE_BYTES // 2:
+            return self._submit_by_http(spec, wait_s, key, patience_s)
+        try:
+            following = submit(self.link(), spec, key, early=wait_s <= 0, patience_s=patience_s)
+            view = following.first.result()
+        except NoLink:
+            return self._submit_by_http(spec, wait_s, key, patience_s)
+        handle = JobHandle(self.doors, self.link, self.blobs, view, following)
+        if wait_s > EARLY_S:
+            with contextlib.suppress(StillRunning):
+                handle.wait(wait_s - EARLY_S)
+        return handle
+
+    def _submit_by_http(self, spec: JobSpec, wait_s: float, key: str, patience_s: float) -> JobHandle:
+        """Submit what is too large for a frame of the link, or where WebSockets do not get through."""
         view = self.doors.call(
             "POST",
             "/v1/jobs",
             JobView,
             body=spec,
             query={"wait": f"{wait_s:.3f}"} if wait_s > 0 else None,
-            idempotency_key=idempotency_key or secrets.token_hex(16),
+            idempotency_key=key,
             timeout_s=wait_s + CALL_TIMEOUT_S,
-            patience_s=RESTART_PATIENCE_S if wait_s > 0 else PATIENCE_S,
+            patience_s=patience_s,
         )
-        return JobHandle(self.doors, self.blobs, view)
+        return JobHandle(self.doors, self.link, self.blobs, view)
 
     def plan(self, spec: JobSpec) -> PlanView:
         """What a job would do, without doing it."""
@@ -173,7 +166,7 @@ class Pool:
 
     def job(self, id: str) -> JobHandle:
         """The handle of a job, by its id or a unique prefix of it."""
-        return JobHandle(self.doors, self.blobs, self.doors.call("GET", path_of("jobs", id), JobView))
+        return JobHandle(self.doors, self.link, self.blobs, self.doors.call("GET", path_of("jobs", id), JobView))
 
     def jobs(
         self, *, state: str | None = None, kind: str | None = None, submitter: str | None = None, limit: int = 50
@@ -185,7 +178,7 @@ class Pool:
             page = self.doors.call(
                 "GET",
                 "/v1/jobs",
-                _JobPage,
+                JobPage,
                 query={
                     "state": state,
                     "kind": kind,
@@ -200,31 +193,41 @@ class Pool:
                 break
         return found[:limit]
 
-    # the pool itself
+    # tensors that stay on the pool
 
-    def me(self, *, patience_s: float = PATIENCE_S) -> Me:
-        """Who this token is."""
-        return self.doors.call("GET", "/v1/me", Me, patience_s=patience_s)
+    def put(self, name: str, array: Any) -> TensorView:
+        """Keep an array on the pool under a name, as any kernel's input; the same name again replaces it.
 
-    def info(self) -> PoolView:
-        """The pool."""
-        return self.doors.call("GET", "/v1/pool", PoolView)
+        float16 stays float16, everything else becomes float32. Workers that have used it find it in their caches.
+        """
+        from moregpu.client.arrays import as_floats, send
 
-    def workers(self) -> list[WorkerView]:
-        """The workers."""
-        return self.doors.call("GET", "/v1/workers", list[WorkerView])
+        tensor = send({name: as_floats(array, name)}, self.blobs(), self._uploads())[name]
+        request = TensorRequest(name=name, tensor=tensor)
+        return self.doors.call("POST", "/v1/tensors", TensorView, body=request, changes=False)
 
-    def invite(self, request: InviteRequest | None = None) -> InviteView:
-        """Make an invite (admin). Its line is shown this once."""
-        return self.doors.call("POST", "/v1/invites", InviteView, body=request or InviteRequest())
+    def upload_weight(self, name: str, weight: Any) -> TensorView:
+        """`put` for a matrix of weights. Raises `InvalidJob` for what has not two axes."""
+        if getattr(weight, "ndim", 0) != 2:
+            raise InvalidJob(f"the weight {name} is no matrix", "pool.put keeps arrays of any shape")
+        return self.put(name, weight)
 
-    def create_token(self, request: TokenRequest | None = None) -> TokenView:
-        """Make a client token (admin). Its line is shown this once."""
-        return self.doors.call("POST", "/v1/tokens", TokenView, body=request or TokenRequest())
+    def tensor(self, name: str) -> TensorView:
+        """One of your named tensors. Raises `NotFound`."""
+        return self.doors.call("GET", path_of("tensors", name), TensorView)
 
-    def audit(self) -> AuditView:
-        """Walk the ledger: chains, signatures, checkpoints."""
-        return self.doors.call("GET", "/v1/audit", AuditView, timeout_s=600.0)
+    def tensors(self) -> list[TensorView]:
+        """Your named tensors."""
+        return self.doors.call("GET", "/v1/tensors", list[TensorView])
+
+    def drop(self, name: str) -> None:
+        """Let a named tensor go."""
+        self.doors.call("DELETE", path_of("tensors", name), type(None))
+
+    def retry(self, id: str) -> JobHandle:
+        """Submit a job again that ended badly, as it was."""
+        view = self.doors.call("POST", path_of("jobs", id, "retry"), JobView)
+        return JobHandle(self.doors, self.link, self.blobs, view)
 
     def blobs(self) -> BlobHTTP:
         """The way for bulk data; opened on first use."""
@@ -234,19 +237,72 @@ class Pool:
                 self._blobs = BlobHTTP(self.doors.address, access.pin, lambda: access.token, 60.0)
             return self._blobs
 
-    def _run(self, operation: Operation, arrays: dict[str, Any], scalar: float, options: JobOptions) -> Any:
-        spec = self._kernel_spec(operation, arrays, scalar, options)
-        return self.submit_job(spec, wait_s=WAIT_S).result()
+    def link(self) -> Link:
+        """The one connection for jobs; opened with its first request."""
+        with self._lock:
+            if self._link is None:
+                self._link = Link(self.doors.access, lambda: self.doors.address, RESTART_PATIENCE_S)
+            return self._link
 
-    def _kernel_spec(
-        self, operation: Operation, arrays: dict[str, Any], scalar: float, options: JobOptions
-    ) -> KernelSpec:
+    def _array(self, program: Program[Any]) -> Any:
+        return self._run(program)
+
+    def _number(self, program: Program[float]) -> float:
+        return self._run(program)
+
+    def _run(self, program: Program[T]) -> T:
+        """Drive a program on this thread."""
+        answer: Any = None
+        while True:
+            try:
+                asked = program.send(answer)
+            except StopIteration as end:
+                return end.value
+            answer = self.fetch(asked.tensor) if isinstance(asked, Fetch) else self._carry_out(asked)
+
+    def _carry_out(self, step: Step) -> Tensor:
+        """One job to its end; its output stays on the pool."""
+        handle = self.begin(step)
+        if self._shows is not False:
+            bars.show(handle, always=self._shows is True)
+        return output_of(handle.outputs())
+
+    def begin(self, step: Step) -> JobHandle:
+        """Send what a step needs and submit it."""
+        return self.submit_job(self._kernel_spec(step), wait_s=FIRST_WAIT_S)
+
+    def fetch(self, tensor: Tensor) -> Floats:
+        """Bring a tensor of the pool here, as an array."""
+        from moregpu.client.arrays import receive
+
+        return receive(tensor, self.blobs())
+
+    def _kernel_spec(self, step: Step) -> KernelSpec:
         from moregpu.client.arrays import common_floats, send  # NumPy loads here
 
-        floats = common_floats(arrays)
-        dtype = "float16" if next(iter(floats.values())).dtype.itemsize == 2 else "float32"
-        inputs = send(floats, self.blobs(), self._uploads())
-        return KernelSpec(operation=operation, dtype=dtype, inputs=inputs, scalar=scalar, **options)
+        tensors = {name: self._tensor(value) for name, value in step.inputs.items() if isinstance(value, _REMOTE)}
+        arrays = {name: value for name, value in step.inputs.items() if name not in tensors}
+        floats = common_floats(arrays, tensors)
+        dtypes = [*(tensor.dtype for tensor in tensors.values()), *(array.dtype.name for array in floats.values())]
+        dtype = dtypes[0] if dtypes else "float32"
+        inputs = {**tensors, **(send(floats, self.blobs(), self._uploads()) if floats else {})}
+        return KernelSpec(
+            operation=step.operation,
+            dtype="float16" if dtype == "float16" else "float32",
+            inputs=inputs,
+            scalar=step.scalar,
+            formula=step.formula,
+            **step.options,
+        )
+
+    def _tensor(self, value: Tensor | TensorView | Named) -> Tensor:
+        match value:
+            case Named():
+                return self.tensor(value.name).tensor
+            case TensorView():
+                return value.tensor
+            case _:
+                return value
 
     def _uploads(self) -> ThreadPoolExecutor:
         with self._lock:
@@ -255,6 +311,16 @@ class Pool:
             return self._threads
 
 
-class _JobPage(msgspec.Struct, frozen=True, kw_only=True):
-    items: list[JobView]
-    next: str | None = None
+_REMOTE = (Tensor, TensorView, Named)
+
+
+def output_of(outputs: dict[str, Tensor] | None) -> Tensor:
+    """The one output of a kernel."""
+    if not outputs:
+        raise ResultGone("the job has no output", "a benchmark drops its own")
+    return next(iter(outputs.values()))
+
+
+def _inline_bytes(spec: JobSpec) -> int:
+    """How much data a spec carries itself."""
+    return sum(len(tensor.data) for tensor in spec.inputs.values() if isinstance(tensor.data, bytes))

@@ -1,0 +1,116 @@
+"""What the link says of one job: its end for who waits, its progress and parts for who watches."""
+
+from __future__ import annotations
+
+import secrets
+from concurrent.futures import Future
+
+import msgspec
+
+from moregpu.client.link import Link
+from moregpu.client.stream import Stream
+from moregpu.errors import InvalidRequest, MoreGPUError
+from moregpu.jobs import JobState
+from moregpu.wire import link as wire
+from moregpu.wire.api import JobView
+from moregpu.workloads import JobSpec
+
+
+class Following:
+    """One `Submit` or `Follow` that is open. `first` and `ended` are told on the link's thread."""
+
+    def __init__(self) -> None:
+        self.first: Future[JobView] = Future()
+        """The first view that came: accepted, or ended already."""
+        self.ended: Future[JobView] = Future()
+
+    def hear(self, answer: wire.FromLink | MoreGPUError) -> None:
+        """Take the next answer."""
+        if isinstance(answer, MoreGPUError):
+            for waiting in (self.first, self.ended):
+                if not waiting.done():
+                    waiting.set_exception(answer)
+        elif isinstance(answer, wire.Accepted | wire.Ended):
+            if not self.first.done():
+                self.first.set_result(answer.job)
+            if isinstance(answer, wire.Ended):
+                self.ended.set_result(answer.job)
+
+
+def submit(link: Link, spec: JobSpec, idempotency_key: str, *, early: bool, patience_s: float) -> Following:
+    """Submit a job. With `early` its being accepted is told at once; without, only where it takes a second."""
+    following = Following()
+    raw = msgspec.Raw(msgspec.msgpack.encode(spec))
+    if len(raw) > wire.MAX_LINK_INLINE_BYTES:
+        raise InvalidRequest(f"{len(raw)} bytes inline, and the link takes {wire.MAX_LINK_INLINE_BYTES}")
+    key = idempotency_key or secrets.token_hex(16)
+    link.ask(lambda id: wire.Submit(id=id, spec=raw, idempotency_key=key, early=early), following.hear, patience_s)
+    return following
+
+
+def follow(link: Link, job: str, patience_s: float) -> Following:
+    """Follow a job to its end."""
+    following = Following()
+    link.ask(lambda id: wire.Follow(id=id, job=job), following.hear, patience_s)
+    return following
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a job was when this was said."""
+
+    state: JobState
+    done: int
+    total: int
+    waiting_reason: str = ""
+    view: JobView | None = None  # at the beginning and at the end
+
+
+def watch(link: Link, job: str) -> Stream[Seen]:
+    """How far a job is, each time that changes; the last one is the end."""
+    id = -1
+    stream = Stream[Seen](lambda: link.stop(id))
+
+    def hear(answer: wire.FromLink | MoreGPUError) -> None:
+        match answer:
+            case wire.Accepted(job=view) | wire.Ended(job=view):
+                stream.put(seen_in(view))
+                if isinstance(answer, wire.Ended):
+                    stream.end()
+            case wire.Progress():
+                stream.put(Seen(state=answer.state, done=answer.grains_done, total=answer.grains))
+            case MoreGPUError():
+                stream.end(answer)
+            case _:
+                pass
+
+    id = link.ask(lambda id: wire.Follow(id=id, job=job, progress=True), hear)
+    return stream
+
+
+def parts(link: Link, job: str) -> Stream[wire.Part]:
+    """The tasks' accepted outputs as they come, each once."""
+    id = -1
+    stream = Stream[wire.Part](lambda: link.stop(id))
+    told: set[str] = set()  # a connection that came back tells from the beginning
+
+    def hear(answer: wire.FromLink | MoreGPUError) -> None:
+        match answer:
+            case wire.Part() if answer.task not in told:
+                told.add(answer.task)
+                stream.put(answer)
+            case wire.Ended():
+                stream.end()
+            case MoreGPUError():
+                stream.end(answer)
+            case _:
+                pass
+
+    id = link.ask(lambda id: wire.Follow(id=id, job=job, parts=True), hear)
+    return stream
+
+
+def seen_in(view: JobView) -> Seen:
+    """What a view says of how far a job is."""
+    return Seen(
+        state=view.state, done=view.grains_done, total=view.grains, waiting_reason=view.waiting_reason, view=view
+    )
