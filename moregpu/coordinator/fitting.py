@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from moregpu.coordinator.store.protocol import FleetWorker, JobRow, TaskRow
 from moregpu.wire.messages import Device
@@ -20,10 +20,20 @@ def fits(job: JobRow, worker: FleetWorker) -> bool:
 
 def device_for(job: JobRow, worker: FleetWorker) -> Device | None:
     """The worker's device for the job: one that fits, a GPU before a CPU; None when nothing there fits."""
+    return next(iter(devices_for(job, worker)), None)
+
+
+def devices_for(job: JobRow, worker: FleetWorker) -> list[Device]:
+    """The worker's devices that share the job's tasks: all GPUs that fit, else its CPU; empty when nothing fits."""
     if any(misfit for misfit in (_misfit_kind, _misfit_group, _misfit_memory, _misfit_time) if misfit(job, worker)):
-        return None
+        return []
     devices = _devices(job, worker)
-    return min(devices, key=lambda device: device.kind != "gpu", default=None)
+    return [device for device in devices if device.kind == "gpu"] or devices[:1]
+
+
+def lanes(devices: Iterable[Device]) -> int:
+    """How many tasks a worker computes side by side: one for each GPU, or one on its CPU."""
+    return max(1, sum(1 for device in devices if device.kind == "gpu"))
 
 
 def could_fit(job: JobRow, worker: FleetWorker) -> bool:

@@ -8,6 +8,7 @@ from statistics import median
 import msgspec
 
 from moregpu.coordinator.cases import Ruling
+from moregpu.coordinator.fitting import lanes
 from moregpu.coordinator.session import WorkerSession
 from moregpu.coordinator.store.protocol import FleetWorker, WorkerRow
 from moregpu.coordinator.trust import is_on_probation
@@ -145,7 +146,8 @@ class Fleet:
             hot=member.session.hot,
             total_speed=self.total_speed(),
             peers=self._takers(),
-            held_s=member.session.outstanding_s,
+            held_s=member.session.outstanding_s / lanes(row.devices),
+            held_on=member.session.held_on,
             proven=not is_on_probation(row.trust),
         )
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
 from moregpu.coordinator.fairness import moved_on, rank_s
-from moregpu.coordinator.fitting import could_fit, device_for, fits, task_in_time, waiting_reason
+from moregpu.coordinator.fitting import could_fit, device_for, devices_for, fits, lanes, task_in_time, waiting_reason
 from moregpu.coordinator.store.protocol import (
     Candidate,
     Candidates,
@@ -102,13 +103,14 @@ def choose(
     takes = _taker(worker)
     # (account, order, submitter, share, tasks): the lowest account goes next, of equal ones the longest unserved.
     turns: list[tuple[float, int, str, float, Iterator[tuple[Choice, float]]]] = []
+    on = Counter(worker.held_on)
     for order, submitter in enumerate(candidates.submitters()):
         at, share = candidates.turn(submitter)
-        turns.append((at, order, submitter, share, _draw(candidates.of(submitter, takes), worker, fleet, cut)))
+        turns.append((at, order, submitter, share, _draw(candidates.of(submitter, takes), worker, on, fleet, cut)))
     order = len(turns)
     heapq.heapify(turns)
     horizon = _Horizon(candidates, worker)
-    in_hand_s = worker.held_s
+    in_hand_s, side_by_side = worker.held_s, lanes(worker.devices)
     picks: list[Choice] = []
     while turns and len(picks) < slots and not (in_hand_s > HIDDEN_S and not horizon.is_beyond(in_hand_s)):
         at, _, submitter, share, tasks = turns[0]
@@ -118,7 +120,8 @@ def choose(
             continue
         choice, seconds = pick
         picks.append(choice)
-        in_hand_s += max(seconds, 1e-9)
+        on[choice.device] += 1
+        in_hand_s += max(seconds, 1e-9) / side_by_side
         order += 1
         heapq.heapreplace(turns, (moved_on(at, seconds, share), order, submitter, share, tasks))
     return picks
@@ -130,18 +133,26 @@ def _taker(worker: FleetWorker) -> Fits:
 
 
 def _draw(
-    jobs: Iterator[Candidate], worker: FleetWorker, fleet: Sequence[FleetWorker], cut: Cut
+    jobs: Iterator[Candidate], worker: FleetWorker, on: Counter[str], fleet: Sequence[FleetWorker], cut: Cut
 ) -> Iterator[tuple[Choice, float]]:
-    """One submitter's tasks that this worker may take, best first, with their seconds there."""
+    """One submitter's tasks that this worker may take, best first, with their seconds there.
+
+    `on` counts what each of its devices has: the one with the least gets the next.
+    """
     for candidate in _nearest_first(jobs, worker):
         job = candidate.job
-        device = device_for(job, worker)
-        if device is None:
+        devices = devices_for(job, worker)
+        if not devices:
             continue
         for task in _nearest(candidate.waiting, worker):
             if may_take(job, task, worker, fleet):
-                yield Choice(job=job.id, task=task.id, device=device.id), worker.profile.seconds(task.spec.cost)
-        yield from _fresh(job, worker, device, cut)
+                device = _idlest(devices, on)
+                yield Choice(job=job.id, task=task.id, device=device), worker.profile.seconds(task.spec.cost)
+        yield from _fresh(job, worker, devices, on, cut)
+
+
+def _idlest(devices: Sequence[Device], on: Counter[str]) -> str:
+    return devices[0].id if len(devices) == 1 else min(devices, key=lambda device: on[device.id]).id
 
 
 def _nearest_first(jobs: Iterator[Candidate], worker: FleetWorker) -> Iterator[Candidate]:
@@ -178,7 +189,9 @@ def _hot_bytes(tensors: Iterable[Tensor], worker: FleetWorker) -> int:
     )
 
 
-def _fresh(job: JobRow, worker: FleetWorker, device: Device, cut: Cut) -> Iterator[tuple[Choice, float]]:
+def _fresh(
+    job: JobRow, worker: FleetWorker, devices: Sequence[Device], on: Counter[str], cut: Cut
+) -> Iterator[tuple[Choice, float]]:
     """Cut from the cursor on, no more than this worker's share of what is left: others may be about to ask."""
     share_s = _share_s(job.plan, job.plan.grains - job.cursor, worker)
     cursor, taken_s = job.cursor, 0.0
@@ -188,7 +201,7 @@ def _fresh(job: JobRow, worker: FleetWorker, device: Device, cut: Cut) -> Iterat
         cursor = spec.grains[1]
         seconds = worker.profile.seconds(spec.cost)
         taken_s += max(seconds, 1e-9)
-        yield Choice(job=job.id, cut=spec, device=device.id), seconds
+        yield Choice(job=job.id, cut=spec, device=_idlest(devices, on)), seconds
 
 
 class _Horizon:

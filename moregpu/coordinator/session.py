@@ -6,6 +6,7 @@ what to do about each message; the hub carries the decisions out. Leases move to
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
@@ -27,6 +28,7 @@ from moregpu.coordinator.decisions import (
     Trial,
     key_of,
 )
+from moregpu.coordinator.fitting import lanes
 from moregpu.coordinator.limits import MAX_JUDGING, DeskConfig
 from moregpu.coordinator.store.protocol import Lease
 from moregpu.wire.messages import (
@@ -204,7 +206,7 @@ class WorkerSession:
         if self.held and self.outstanding_s >= self.outstanding_limit_s:
             return 0
         # Trust starts slowly and is lost at once: one task, then twice as many with each that was accepted.
-        depth = min(self._slots_for(self.task_s, self.round_trip_s), 1 << min(self.successes, 6))
+        depth = min(self._slots_for(self.task_s, self.round_trip_s) * self.lanes, 1 << min(self.successes, 6))
         unsure = len(self.judging) if self.successes == 0 else 0
         return max(0, depth - len(self.held) - unsure)
 
@@ -216,7 +218,17 @@ class WorkerSession:
     @property
     def outstanding_limit_s(self) -> float:
         """How much it should have."""
-        return OUTSTANDING_S + 2.0 * self.round_trip_s
+        return self.lanes * (OUTSTANDING_S + 2.0 * self.round_trip_s)
+
+    @property
+    def lanes(self) -> int:
+        """How many of its devices compute side by side."""
+        return lanes(self.hello.devices) if self.hello is not None else 1
+
+    @property
+    def held_on(self) -> dict[str, int]:
+        """How many leases each device has; empty where there is but one to choose from."""
+        return dict(Counter(held.lease.device for held in self.held.values())) if self.lanes > 1 else {}
 
     def assigned(self, lease: Lease, expected_s: float, now: float, trial: Trial | None = None) -> None:
         """A lease is about to be sent."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from moregpu.coordinator.fitting import fit_class, memory_needed
+from moregpu.coordinator.fitting import fit_class, lanes, memory_needed
 from moregpu.coordinator.scheduler import (
     MAX_SLOTS,
     TASK_S,
@@ -429,6 +429,17 @@ def test_a_gpu_is_preferred_where_the_job_does_not_say() -> None:
         assert device.id == expected
     assert device_for(needing(device="radeon"), worker) == GPU
     assert device_for(needing(device="CPU", engine="gpu"), worker) is None
+
+
+def test_several_gpus_share_the_tasks_and_the_cpu_gets_none() -> None:
+    second = replace(GPU, id="gpu1")
+    worker = rows.worker(devices=(GPU, second, rows.CPU))
+    pool = book()
+    pool.add_job(rows.job(grains=100, grain_flops=20e9))
+    picked = [choice.device for choice in choices(pool, worker, 4)]
+    assert picked == ["gpu0", "gpu1", "gpu0", "gpu1"]
+    assert choices(pool, replace(worker, held_on={"gpu0": 2, "gpu1": 1}), 1)[0].device == "gpu1"
+    assert lanes(worker.devices) == 2 and lanes((rows.CPU,)) == 1
 
 
 def needing(memory: int = 0, time_limit_s: float | None = None, **needs: str) -> JobRow:

@@ -284,7 +284,8 @@ class FleetWorker(_Row, frozen=True, kw_only=True):
     hot: frozenset[str] = frozenset()
     total_speed: dict[str, float] = {}  # of all workers, by speed key, duty included: the share rule needs it
     peers: int = 1  # connected workers that take work
-    held_s: float = 0.0  # seconds of work that it has in hand
+    held_s: float = 0.0  # seconds until its devices, side by side, are done with what they have in hand
+    held_on: dict[str, int] = {}  # how many leases each of its devices has in hand
     proven: bool = True
 
 
