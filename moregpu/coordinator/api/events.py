@@ -69,9 +69,14 @@ async def until_gone(
         for future in waiting:
             future.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        close = getattr(events, "aclose", None)
-        if close is not None:
-            await close()
+        await close_quietly(events)
+
+
+async def close_quietly(events: AsyncIterator[Event]) -> None:
+    """End a subscription now, not when its last reference goes."""
+    close = getattr(events, "aclose", None)
+    if close is not None:
+        await close()
 
 
 async def _server_sent(ask: Ask, after: int | None) -> AsyncGenerator[bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from moregpu.coordinator.api.services import Services
 from moregpu.coordinator.store.protocol import JobRow, TaskRow
@@ -22,7 +22,7 @@ class Follower:
     def __init__(self, services: Services):
         self._store = services.desk.store
 
-    async def follow(self, id: int, job: str, *, progress: bool, parts: bool) -> AsyncIterator[Progress | Part]:
+    async def follow(self, id: int, job: str, *, progress: bool, parts: bool) -> AsyncGenerator[Progress | Part]:
         """News of a job until it has ended: what changed since the last look, five times a second at most."""
         moved = asyncio.Event()
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import TypeVar
 
 import msgspec
 
 from moregpu.coordinator.api.ask import SEND_S
+from moregpu.coordinator.api.events import close_quietly
 from moregpu.coordinator.api.follow import Follower
 from moregpu.coordinator.api.problems import problem
 from moregpu.coordinator.api.socket import SocketAsk
@@ -156,11 +158,18 @@ class Link:
                 row = await self._desk.cancel(self._ask.who, asked.job)
                 self._tell(Shown(id=asked.id, job=await self._desk.view(self._ask.who, row)), packed)
             case Subscribe():
-                async for event in self._desk.events.subscribe(self._ask.who, asked.after):
-                    self._tell(Happened(id=asked.id, event=event), packed)
-                    await self._room.wait()  # the stream waits in the store, not here
+                await self._stream(asked, packed)
             case Stop():
                 raise AssertionError("a Stop is carried out where it is read")
+
+    async def _stream(self, asked: Subscribe, packed: bool) -> None:
+        events = self._desk.events.subscribe(self._ask.who, asked.after)
+        try:
+            async for event in events:
+                self._tell(Happened(id=asked.id, event=event), packed)
+                await self._room.wait()  # the stream waits in the store, not here
+        finally:
+            await close_quietly(events)
 
     async def _submit(self, asked: Submit, packed: bool) -> None:
         spec = _decoded(asked.spec, _SPEC[packed], what="the spec")
@@ -172,8 +181,11 @@ class Link:
         if tell:
             self._tell(Accepted(id=id, job=await self._desk.view(self._ask.who, row)), packed)
         if asked.progress or asked.parts:
-            async for news in self._follower.follow(id, row.id, progress=asked.progress, parts=asked.parts):
-                self._tell(news, packed)
+            following = self._follower.follow(id, row.id, progress=asked.progress, parts=asked.parts)
+            async with aclosing(following) as told:
+                async for news in told:
+                    self._tell(news, packed)
+                    await self._room.wait()
         while row.state not in JOB_ENDED:
             row = await self._desk.wait(row.id, LONG_S)
         self._tell(Ended(id=id, job=await self._desk.view(self._ask.who, row)), packed)

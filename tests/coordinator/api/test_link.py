@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -204,6 +205,24 @@ def test_events_are_pushed_and_filtered(pool: Pool, token: str) -> None:
             if event.type.startswith("job."):
                 assert event.id == mine
                 break
+
+
+def test_a_link_that_ends_leaves_nothing_behind(pool: Pool, token: str) -> None:
+    def listening() -> tuple[int, int]:
+        desk: Any = pool.services.desk
+        return len(desk.store._subscribers), len(desk.events._subscribers)
+
+    before = listening()
+    with link(pool, token) as line:
+        line.send(Subscribe(id=1))
+        line.submit(2, progress=True, parts=True)
+        line.until(Progress, 2)
+        assert listening() != before
+        line.send(Stop(id=1))
+    deadline = time.monotonic() + 20
+    while listening() != before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_who_may_not_is_answered_before_the_socket_opens(pool: Pool, token: str) -> None:
