@@ -123,6 +123,7 @@ class History:
 
     def run(self) -> Outcome:
         """From birth to rest."""
+        kernel_plan.GRAINS_WANTED = self.script.grains
         asyncio.set_event_loop(self.loop)
         main = self.loop.create_task(self._main(), context=self.nobody())
         with _listening(self.watch):
@@ -160,7 +161,9 @@ class History:
             submitter.start()
         for fault in script.faults:
             self.loop.call_at(BIRTH + fault.at, strike, self, fault)
-        while self.loop.now < BIRTH + HORIZON_S + 5.0 and not (not script.faults and self._is_over()):
+        while self.loop.now < BIRTH + HORIZON_S + 5.0 and not (
+            self.loop.now >= BIRTH + script.quiet_at and self._is_over()
+        ):
             if not await self._look():
                 return
         await self._heal()
@@ -266,6 +269,7 @@ def slow_world() -> Generator[None]:
     places: list[tuple[Any, str, Any]] = [
         *((module, "NOMINAL_FLOPS", FLOPS) for module in (workload_protocol, scheduler, kernel_plan)),
         *((module, "NOMINAL_BYTES", BYTES) for module in (workload_protocol, scheduler, kernel_plan)),
+        (kernel_plan, "GRAINS_WANTED", kernel_plan.GRAINS_WANTED),
         (proving, "LADDER", (("matmul", (8, 16), ("matmul",)), ("vector_add", (64, 256), ("vector_add", "relu")))),
     ]
     before = [getattr(module, name) for module, name, _ in places]

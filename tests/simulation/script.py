@@ -70,9 +70,16 @@ class Script:
     """Real handshakes and ciphers; else messages travel as they are, through a channel of the same interface."""
     trials: bool = False
     keep_ended: int = 256
+    grains: int = 16
+    """Grains that a job is cut into, where it is large enough."""
     faults_kept: tuple[int, ...] | None = None
     """Which faults of the full script these are; None: all."""
     works_kept: tuple[int, ...] | None = None
+
+    @property
+    def quiet_at(self) -> float:
+        """When the last fault is over by itself, at the latest at the horizon."""
+        return min(HORIZON_S + 5.0, max((fault.at + fault.seconds for fault in self.faults), default=0.0) + 1.0)
 
     def with_parts(self, faults: tuple[int, ...] | None, works: tuple[int, ...] | None) -> Script:
         """Only some faults and jobs of a full script, by their places in it."""
@@ -128,6 +135,7 @@ def script_of(seed: int) -> Script:
         noise=noise,
         trials=rng.random() < 0.15,
         keep_ended=rng.choice((0, 1, 2, 256)),
+        grains=rng.choice((3, 6, 16)),
     )
 
 
