@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -143,6 +143,7 @@ def test_so_does_a_real_matrix_product(size: int) -> None:
     assert took_s <= 1.3 * plan.cost.amount / 25e9
 
 
+@settings(deadline=None)
 @given(
     speeds=st.lists(st.floats(1e9, 4e9), min_size=1, max_size=8),
     grains=st.integers(1, 300),
@@ -390,6 +391,18 @@ def test_a_task_that_somebody_answered_goes_to_another_owner_only() -> None:
     assert (answer.verdict, answer.ended) == ("accepted", False)
     assert choices(pool, mine) == choices(pool, also_mine) == []
     assert [choice.task for choice in choices(pool, yours)] == [one.task.id]
+
+
+def test_who_answered_one_task_of_a_job_still_gets_the_others() -> None:
+    mine, yours = rows.worker("w-1", owner="me"), rows.worker("w-2", owner="you")
+    pool = book()
+    pool.add_job(rows.job(grains=2, grain_flops=20e9, spec=KernelSpec(operation="relu", check="agree")))
+    pool.registry.workers.put("w-1", rows.worker_row("w-1", owner="me"))
+    (one,) = lease(pool, mine, 1)
+    vote = Voted(ref=one.ref, outputs={}, statement=rows.statement_of(one), index=0, seconds=1.0)
+    pool.complete("w-1", [vote], rows.batch("w-1", one), 0.0)
+    assert [choice.task for choice in choices(pool, mine)] == [None]
+    assert [choice.task for choice in choices(pool, yours)] == [one.task.id, None]
 
 
 def test_what_came_back_goes_before_fresh_grains() -> None:

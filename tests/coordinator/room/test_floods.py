@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from moregpu.coordinator.cases import Ruling
 from moregpu.coordinator.fleet import GROWTH, MAX_SPEED
+from moregpu.coordinator.store.protocol import Completed, FleetWorker
 from moregpu.jobs import JobState
-from moregpu.wire.messages import Assignment
+from moregpu.wire.messages import Assignment, LeaseRef
 from tests.coordinator.room.pool import ANN, BOB, product, room
 from tests.rogue.workers import HonestWorker, ReturnsScaled
 
@@ -59,28 +62,47 @@ def _has(here: Any, worker: HonestWorker, submitter: str) -> bool:
 
 
 def test_a_worker_that_answers_at_once_becomes_no_more_than_twice_as_fast_a_result(tmp_path: Path) -> None:
-    class AtOnce(HonestWorker):
-        """Had the answer before it was asked."""
-
-        answer: Any = None
-
-        def outputs(self, assignment: Assignment, arrays: Mapping[str, Any]) -> dict[str, Any]:
-            return {"out": self.answer.copy()}
-
     async def run() -> None:
         async with room(tmp_path) as here:
-            a, b = product(8, 8, 8)
-            worker = await here.worker(AtOnce)
-            assert isinstance(worker, AtOnce)
-            worker.answer = a @ b
+            worker = await here.worker()
             member = here.desk._fleet.get(worker.id)
             assert member is not None
-            member.speeds["matmul.float32"] = before = 1e6
-            spec = await here.spec("matmul", a, b)
-            for _ in range(3):
-                assert (await here.submit(spec)).state is JobState.DONE
-                assert member.speeds["matmul.float32"] <= GROWTH * before <= MAX_SPEED
-                before = member.speeds["matmul.float32"]
+            ref = LeaseRef(task="t-1", attempt=1, token=bytes(16))
+            instant = Ruling(
+                ref=ref, completed=Completed(ref=ref, verdict="accepted"), amount=1e12, speed_key="k", seconds=1e-6
+            )  # fmt: skip
+            member.speeds["k"] = before = 1e9
+            for _ in range(5):
+                here.desk._fleet.learn(member, instant)
+                assert before < member.speeds["k"] <= GROWTH * before
+                before = member.speeds["k"]
+            here.desk._fleet.learn(member, msgspec.structs.replace(instant, speed_key="new", amount=1e30, seconds=1.0))
+            assert member.speeds["new"] <= MAX_SPEED
+
+    asyncio.run(run())
+
+
+def test_idle_workers_are_not_asked_again_about_jobs_that_fit_none_of_them(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            for number in range(3):
+                await here.worker(name=f"idle {number}")
+            asked: list[str] = []
+            lease = here.store.lease
+
+            async def counted(worker: FleetWorker, *rest: Any) -> Any:
+                asked.append(worker.id)
+                return await lease(worker, *rest)
+
+            here.store.lease = counted  # type: ignore[method-assign]
+            await here.submit(await here.spec("relu", product(1, 2, 2)[1], group="elsewhere"), wait_s=0.0)
+            await here.until(lambda: len(asked) >= 3)
+            for _ in range(20):
+                here.desk._dispatch.wake()
+                await asyncio.sleep(0.002)
+            assert sorted(asked) == sorted(set(asked)), "each was asked once"
+            await here.submit(await here.spec("relu", product(1, 2, 2)[1]), wait_s=5.0)
+            assert len(asked) > 3
 
     asyncio.run(run())
 
