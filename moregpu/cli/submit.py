@@ -1,4 +1,4 @@
-"""`moregpu submit`: a kernel on .npy files, or a benchmark for which the pool makes the data."""
+"""`moregpu submit`: a kernel or a formula on .npy files, or a benchmark for which the pool makes the data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ STANDARD = "-"
 def submit(
     operation: Annotated[Operation, typer.Argument(help="The kernel.")],
     inputs: Annotated[
-        list[str] | None, typer.Argument(metavar="[A.npy [B.npy]]", help="Its inputs; - reads standard input.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[A.npy [B.npy]]",
+            help="Its inputs; - reads standard input. Of a formula: its text, then NAME=x.npy.",
+        ),
     ] = None,
     size: Annotated[
         int | None, typer.Option(min=0, help="Benchmark: the pool makes data of this size and drops the output.")
@@ -48,18 +52,22 @@ def submit(
     as_json: JsonOption = False,
     profile: ProfileOption = None,
 ) -> None:
-    """Submit a kernel on .npy files, or a benchmark, and wait for its end.
+    """Submit a kernel or a formula on .npy files, or a benchmark, and wait for its end.
 
     moregpu submit matmul a.npy b.npy -o c.npy
 
     moregpu submit matmul --size 2048
+
+    moregpu submit formula "exp(-k*x*x) * sin(y)" x=x.npy y=y.npy k=0.5 -o z.npy
     """
     paths = inputs or []
     if (size is None) == (not paths):
         raise InvalidRequest("give input files or --size, and not both", "moregpu submit matmul a.npy b.npy -o c.npy")
     if output is not None and (size is not None or not wait):
         raise InvalidRequest("there is no output to write", "a benchmark drops its own; --no-wait does not wait for it")
-    arrays = [_load(path) for path in paths]
+    is_formula = operation == "formula" and size is None
+    named = _named(paths[1:]) if is_formula else {}
+    arrays = [] if is_formula else [_load(path) for path in paths]
     if len(arrays) > 2:
         raise InvalidRequest(f"{len(arrays)} input files, and no kernel takes more than two")
     options = JobOptions(
@@ -72,7 +80,10 @@ def submit(
         seed=seed,
     )
     with reach(profile) as pool:
-        handle = _submit(pool, operation, arrays, size, scalar, options)
+        if is_formula:
+            handle = pool.formula_job(paths[0], options=options, **named)
+        else:
+            handle = _submit(pool, operation, arrays, size, scalar, options)
         if not wait:
             print_json(without_keys(handle.view)) if as_json else typer.echo(handle.id)
             return
@@ -95,6 +106,22 @@ def _submit(
     if size is not None:
         return pool.benchmark(operation, size, scalar=scalar, **options)
     return pool.kernel(operation, *arrays, scalar=scalar, **options)
+
+
+def _named(given: list[str]) -> dict[str, Any]:
+    """Read a formula's inputs, each NAME=FILE.npy or NAME=NUMBER."""
+    inputs: dict[str, Any] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals or not name.isidentifier() or name == "options":
+            raise InvalidRequest(f"{one!r} names no input", "give each as NAME=FILE.npy or NAME=NUMBER")
+        if name in inputs:
+            raise InvalidRequest(f"{name} is given twice")
+        try:
+            inputs[name] = float(value)
+        except ValueError:
+            inputs[name] = _load(value)
+    return inputs
 
 
 def _load(path: str) -> Any:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,15 @@ def gpu_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackPool]
 def pool(gpu_pool: LoopbackPool) -> Iterator[Pool]:
     with gpu_pool.connect() as connected:
         yield connected
+
+
+def drivers() -> str:
+    """Driver files of two software adapters: Mesa's, and SwiftShader beside a browser."""
+    mesa = next(iter(sorted(Path("/usr/share/vulkan/icd.d").glob("lvp_icd*.json"))), None)
+    swift = Path(os.environ.get("MOREGPU_SWIFTSHADER", "/usr/lib/chromium/vk_swiftshader_icd.json"))
+    if mesa is None or not swift.is_file():
+        pytest.skip("missing: two software adapters (llvmpipe, and SwiftShader by MOREGPU_SWIFTSHADER)")
+    return f"{mesa}:{swift}"
 
 
 def until(condition: Callable[[], Any]) -> None:
@@ -90,6 +100,15 @@ def test_kernels_run_on_the_gpu_and_are_checked_and_signed(pool: Pool) -> None:
     assert np.allclose(pool.vector_add(a, a), a + a)
 
 
+def test_a_formula_runs_on_the_gpu(pool: Pool) -> None:
+    x, y = (
+        np.random.default_rng(seed).standard_normal(shape, np.float32) for seed, shape in ((2, (65, 30)), (3, (30,)))
+    )
+    handle = pool.formula_job("exp(-x*x) * sin(y)", x=x, y=y)
+    assert np.allclose(handle.result(), np.exp(-x * x) * np.sin(y), atol=1e-6)
+    assert ran_on(handle) == {"gpu0"}
+
+
 def test_a_job_may_ask_for_either_engine(pool: Pool) -> None:
     assert ran_on(product(pool, 65, engine="cpu")) == {"cpu"}
     assert ran_on(product(pool, 65, engine="gpu")) == {"gpu0"}
@@ -117,3 +136,22 @@ def test_started_again_it_is_offered_again(gpu_pool: LoopbackPool, pool: Pool) -
     until(lambda: devices(pool) == ["gpu0", "cpu"])
     gpu_pool.wait_for_workers("gina")
     assert ran_on(product(pool, 64)) == {"gpu0"}
+
+
+@pytest.mark.slow
+def test_two_gpus_share_the_work_and_one_goes_on_where_the_other_hangs(tmp_path: Path) -> None:
+    with LoopbackPool(tmp_path / "home", {"VK_DRIVER_FILES": drivers(), "MOREGPU_SOFTWARE_GPU": "1"}) as local:
+        local.start_coordinator()
+        local.start_worker("gina", "--hang", "4")
+        local.wait_for_workers()
+        with local.connect() as pool:
+            assert devices(pool) == ["gpu0", "gpu1", "cpu"]
+            until(lambda: ran_on(product(pool, 768)) == {"gpu0", "gpu1"})
+            pid = child_of("gpu0", local)
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            product(pool, 768)
+            until(lambda: devices(pool) == ["gpu1", "cpu"])
+            local.wait_for_workers()
+            assert ran_on(product(pool, 300)) == {"gpu1"}
+            assert "gpu0 is put aside" in local.log("gina")
