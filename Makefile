@@ -5,20 +5,21 @@
 #   make quick       what a change wants to know, in under a minute
 #   make acceptance  what takes long: soak, many kills, peers
 #   make bench       tiny-job latency and jobs a second
+#   make installers  what people install, for this system, into dist/
 #   make simulate    a night of simulated pools: make simulate SEEDS=100000
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick acceptance bench simulate lint clean
+.PHONY: help demo test quick acceptance bench installers simulate lint clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
 BIN := $(VENV)/bin
 WITH_TESTS := .[test,gpu,tray,tui]
-PACKAGES := moregpu moregpu_tui moregpu_tray kernels tests benchmarks
+PACKAGES := moregpu moregpu_tui moregpu_tray kernels tests benchmarks installers assets
 
 help:
-	@sed -n '3,8s/^#   //p' Makefile
+	@sed -n '3,9s/^#   //p' Makefile
 
 demo: $(VENV)/.ready-base
 	@$(BIN)/python -m moregpu demo $(DEMO)
@@ -35,6 +36,9 @@ acceptance: $(VENV)/.ready-test
 
 bench: $(VENV)/.ready-test
 	@$(BIN)/python -m benchmarks.pool $(BENCH)
+
+installers: $(VENV)/.ready-test
+	@$(BIN)/python -m installers.build $(INSTALLERS)
 
 SEEDS := 1000
 simulate: $(VENV)/.ready-test

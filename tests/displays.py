@@ -71,8 +71,8 @@ def screen(size: str = "640x480x24") -> Generator[Screen]:
 
 
 @contextmanager
-def session_bus(folder: Path) -> Generator[str]:
-    """A session bus of its own; yields its address. It can activate no service of the machine."""
+def session_bus(folder: Path, *, activates: bool = False) -> Generator[str]:
+    """A session bus of its own; yields its address. `activates`: it starts the services that are installed here."""
     need("dbus-daemon", "dbus-daemon")
     config = folder / "bus.conf"
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,6 +80,7 @@ def session_bus(folder: Path) -> Generator[str]:
         "<!DOCTYPE busconfig PUBLIC '-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN'"
         " 'http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd'>"
         f"<busconfig><type>session</type><listen>unix:dir={folder}</listen><auth>EXTERNAL</auth>"
+        f"{'<standard_session_servicedirs/>' if activates else ''}"
         "<policy context='default'><allow send_destination='*' eavesdrop='true'/><allow eavesdrop='true'/>"
         "<allow own='*'/></policy></busconfig>"
     )

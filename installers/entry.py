@@ -1,0 +1,39 @@
+"""Where every frozen program begins.
+
+In a frozen program `sys.executable` is the program itself, so the processes that we start as `python -m MODULE` arrive
+here with those words, and the ones that are ours are run.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+PROGRAMS = {
+    "moregpu": "moregpu.cli.main",
+    "moregpu-tray": "moregpu_tray.__main__",
+    "moregpu-tui": "moregpu_tui.__main__",
+}
+MODULES = {
+    "moregpu": "moregpu.cli.main",
+    "moregpu_tray": "moregpu_tray.__main__",
+    "moregpu_tray.prompt": "moregpu_tray.prompt",
+    "moregpu.worker": "moregpu.worker.__main__",
+    "moregpu.worker.process": "moregpu.worker.process",
+    "moregpu.worker.child": "moregpu.worker.child",
+}
+
+
+def main() -> None:
+    """Run the module that was asked for, else the program that this file's name says."""
+    module = MODULES.get(sys.argv[2]) if sys.argv[1:2] == ["-m"] and len(sys.argv) > 2 else None
+    if module is not None:
+        sys.argv = [sys.argv[2], *sys.argv[3:]]
+    else:
+        module = PROGRAMS[Path(sys.argv[0]).stem]
+    sys.exit(import_module(module).main())
+
+
+if __name__ == "__main__":
+    main()
