@@ -204,14 +204,6 @@ class Commands:
             await self._app.source.purge(job.id)
             self._app.tell("its outputs are gone")
 
-    async def _job_verify(self, _argument: str) -> None:
-        job = self._jobs("")[0]
-        self._app.tell("fetching signatures …", timeout=2)
-        await self._app.source.fetch_signatures(job.id)
-
-    async def _job_preview(self, _argument: str) -> None:
-        await self._app.source.fetch_preview(self._jobs("")[0].id)
-
     # ---- access
 
     async def _invite_new(self, argument: str) -> None:
@@ -379,9 +371,10 @@ class Commands:
         leave: Any = getattr(screen, "leave_detail", None)
         if leave is not None and leave():
             return True
-        for name in ("radar", "zoomed"):
+        for name in ("radar", "proof", "zoomed"):
             if screen.has_class(name):
                 screen.remove_class(name)
+                screen.home()
                 self._app.call_after_refresh(screen.refresh_all)
                 return True
         if screen.here == "job":

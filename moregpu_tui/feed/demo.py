@@ -426,7 +426,7 @@ class SimulatedPool:
         active = sum(job.ended_at is None for job in self.jobs.values())
         if now >= self._next_job and active < 8:
             self._next_job = now + chance.uniform(4.0, 14.0)
-            self._submit_one(chance.randrange(1000), done=False)
+            self._submit_one(chance.choice((0, 1, 2, 3, 5, 6, 7, 8)), done=False)
         inputs += self._pending
         self._pending = []
         return inputs
@@ -519,7 +519,7 @@ class SimulatedPool:
                 self.jobs[job.id] = job
             else:
                 self._end(job, started + seconds)
-        elif number % 5 == 4:
+        elif "H100" in name:
             self.jobs[job.id] = msgspec.structs.replace(job, waiting_reason='no worker has a device called "H100"')
 
     def _new_job(self, name: str, summary: str, grains: int, *, flops: float, seconds: float = 0.0) -> JobView:

@@ -198,6 +198,10 @@ def _with_files(pool: Pool, spec: JobSpec, files: Files) -> JobSpec:
 
     arrays: dict[str, Any] = {}
     for name, path in files.items():
+        number = _number(path)
+        if number is not None:
+            arrays[name] = np.float32(number).reshape(())
+            continue
         try:
             arrays[name] = np.load(path, allow_pickle=False)
         except OSError as error:
@@ -211,6 +215,13 @@ def _with_files(pool: Pool, spec: JobSpec, files: Files) -> JobSpec:
     with ThreadPoolExecutor(2, thread_name_prefix="console-upload") as threads:
         inputs = send(floats, pool.blobs(), threads)
     return msgspec.structs.replace(spec, inputs=inputs, dtype=dtype, size=None)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _array_lines(name: str, array: Any) -> list[str]:

@@ -21,7 +21,7 @@ Offer = Callable[..., None]
 """Takes any number of inputs; called on the loop."""
 
 Files = Mapping[str, str]
-"""Input name → path of a `.npy` file on this machine."""
+"""Input name → path of a `.npy` file on this machine, or a number."""
 
 
 class Source(Protocol):

@@ -17,7 +17,7 @@ from moregpu_tui.present.units import size as shown_size
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-Kind = Literal["text", "whole", "number", "choice", "flag", "words", "pairs", "file"]
+Kind = Literal["text", "whole", "number", "choice", "flag", "words", "pairs", "files"]
 
 _SECONDS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "day": 86400.0, "days": 86400.0,
             "w": 604800.0}  # fmt: skip
@@ -25,8 +25,9 @@ _BYTES = {"b": 1, "k": 1 << 10, "kib": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mi
           "g": 1 << 30, "gib": 1 << 30, "gb": 1 << 30, "t": 1 << 40, "tib": 1 << 40, "tb": 1 << 40}  # fmt: skip
 _QUANTITY = re.compile(r"\s*(-?[0-9][0-9_,.]*(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
-FILE_INPUTS = ("a", "b")
-"""Inputs that a form offers files for: no kernel takes more."""
+FILES_HELP = "a.npy b.npy, or x=a.npy y=2.5 for a formula; instead of a size"
+UNNAMED = ("a", "b")
+"""What files without a name are called."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +69,7 @@ def read(struct: type[T], fields: list[Field], typed: Mapping[str, str]) -> T:
     """What was typed, as the Struct. Raises `Unread` for the first field that is not understood."""
     values: dict[str, Any] = {}
     for field in fields:
-        if field.kind == "file":
+        if field.kind == "files":
             continue
         text = typed.get(field.name, field.default).strip()
         if text == field.default.strip() and not field.required:
@@ -86,12 +87,23 @@ def read(struct: type[T], fields: list[Field], typed: Mapping[str, str]) -> T:
 
 
 def files_of(fields: list[Field], typed: Mapping[str, str]) -> dict[str, str]:
-    """Files that were named."""
-    return {
-        field.name: typed[field.name].strip()
-        for field in fields
-        if field.kind == "file" and typed.get(field.name, "").strip()
-    }
+    """Inputs that were named: name → path of a file, or a number. Raises `Unread`."""
+    found: dict[str, str] = {}
+    for field in fields:
+        if field.kind != "files":
+            continue
+        for place, word in enumerate(re.split(r"[\s,]+", typed.get(field.name, "").strip())):
+            if not word:
+                continue
+            name, equals, path = word.partition("=")
+            if not equals:
+                if place >= len(UNNAMED):
+                    raise Unread(field.name, "more than two files need names: x=a.npy")
+                name, path = UNNAMED[place], word
+            if not (name.isidentifier() and path):
+                raise Unread(field.name, "file.npy, or name=file.npy")
+            found[name] = path
+    return found
 
 
 # ---- one field -------------------------------------------------------------------------------------------------------
@@ -99,14 +111,10 @@ def files_of(fields: list[Field], typed: Mapping[str, str]) -> dict[str, str]:
 
 def _fields(field: inspect.Field, common: bool) -> list[Field]:
     type_, extra, optional = _unwrapped(field.type)
-    schema: dict[str, Any] = extra.get("extra_json_schema") or {}
     title = str(extra.get("title") or field.name.replace("_", " ").removesuffix(" s").capitalize())
     help_ = str(extra.get("description") or "")
-    if schema.get("widget") == "tensors":
-        return [
-            Field(name=name, title=f"File {name}", help="A .npy file of this machine, instead of a size", kind="file")
-            for name in FILE_INPUTS
-        ]
+    if extra.get("widget") == "tensors":
+        return [Field(name=field.name, title="Files", help=FILES_HELP, kind="files")]
     kind, choices = _kind(type_)
     default = _default(field, kind, field.name)
     limits = _limits(type_)

@@ -9,8 +9,10 @@ from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.selectors import job_counts, link_word
 
 
-def bar(state: PoolState, manner: Manner, now: float, *, readonly: bool, kind: str = "") -> tuple[Line, Line]:
-    """(left end, right end). `now` is our own clock; `kind` says demo or replay."""
+def bar(
+    state: PoolState, manner: Manner, now: float, *, readonly: bool, kind: str = "", narrow: bool = False
+) -> tuple[Line, Line]:
+    """(left end, right end). `now` is our own clock; `kind` says demo or replay; `narrow`: below 100 columns."""
     name = state.pool.name if state.pool else "MoreGPU"
     left: list[Piece] = [(f" {name} ", "strong")]
     if kind:
@@ -20,6 +22,12 @@ def bar(state: PoolState, manner: Manner, now: float, *, readonly: bool, kind: s
     total = sum(not worker.revoked for worker in state.workers.values())
     queued, running = job_counts(state)
     rate = state.history.get("throughput", (0.0,))[-1] if state.history else 0.0
+    if narrow:
+        return tuple(left), (
+            (f"{workers:,}/{total:,}", "text"), (" workers  ", "dim"), (f"{queued:,}+{running:,}", "text"),
+            (" jobs  ", "dim"), (per_second(rate), "text"), ("  ", "dim"),
+            ("read only" if readonly else state.role, "accent"), (" ", "dim"),
+        )  # fmt: skip
     right: list[Piece] = [
         ("workers ", "dim"), (f"{workers:,}/{total:,}", "text"),
         ("   queue ", "dim"), (f"{queued:,}", "text"), (" + ", "dim"), (f"{running:,}", "text"), (" running", "dim"),

@@ -118,11 +118,13 @@ def wrapped(text: str, width: int) -> list[str]:
     return [*lines, line]
 
 
-def meter(value: float, cells: int, bar: Sequence[str]) -> str:
-    """A bar of `cells` cells, filled by a share 0–1, to an eighth of a cell."""
-    eighths = round(max(0.0, min(1.0, value if value == value else 0.0)) * cells * 8)
-    whole, rest = divmod(eighths, 8)
-    return (bar[8] * whole + (bar[rest] if rest else "")).ljust(cells)
+def meter(value: float, cells: int, bar: tuple[str, str, str], tone: str) -> Line:
+    """A thin bar of `cells` cells, filled by a share 0–1, to half a cell."""
+    halves = round(max(0.0, min(1.0, value if value == value else 0.0)) * cells * 2)
+    whole, rest = divmod(halves, 2)
+    full, half, empty = bar
+    filled = full * whole + half * rest
+    return ((filled, tone), (empty * (cells - len(filled)), "rule"))
 
 
 def sparkline(values: Sequence[float], cells: int, rise: Sequence[str], top: float = 0.0) -> str:

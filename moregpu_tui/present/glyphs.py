@@ -23,7 +23,7 @@ class Glyphs(msgspec.Struct, frozen=True, kw_only=True):
     live: str
     stale: str
     offline: str
-    bar: tuple[str, ...]  # a cell filled by 0/8 to 8/8, from the left
+    bar: tuple[str, str, str]  # of a meter: full, half, empty
     rise: tuple[str, ...]  # the same from below
     empty: str
     cursor: str
@@ -53,7 +53,7 @@ UNICODE = Glyphs(
     live="●",
     stale="◐",
     offline="✕",
-    bar=(" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"),
+    bar=("━", "╸", "─"),
     rise=(" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"),
     empty="·",
     cursor="▌",
@@ -83,7 +83,7 @@ ASCII = Glyphs(
     live="*",
     stale="~",
     offline="x",
-    bar=(" ", ".", ".", "-", "-", "=", "=", "#", "#"),
+    bar=("=", "-", "."),
     rise=(" ", ".", ".", ":", ":", "|", "|", "#", "#"),
     empty=".",
     cursor=">",

@@ -48,7 +48,7 @@ def _progress(job: Job, manner: Manner, _now: float) -> Line:
     if job.state == "failed":
         return ((job.error or "failed", "bad"),)
     tone = "good" if job.state == "done" else "busy" if job.state == "running" else "dim"
-    return ((meter(job.share, 11, manner.glyphs.bar), tone), (f"{share(job.share):>6}", "text"))
+    return (*meter(job.share, 11, manner.glyphs.bar, tone), (f"{share(job.share):>6}", "text"))
 
 
 def _tasks(job: Job, _manner: Manner, _now: float) -> Line:
@@ -165,16 +165,16 @@ def task_map(job: Job, tasks: Sequence[Task], squares: int) -> list[Square]:
     found: list[Counter[str]] = [Counter() for _ in range(count)]
     for task in tasks:
         first = task.first_grain * count // job.grains
-        last = (max(task.first_grain, task.end_grain - 1)) * count // job.grains
+        last = -(-max(task.first_grain + 1, task.end_grain) * count // job.grains) - 1
         for place in range(first, min(last, count - 1) + 1):
             low, high = place * job.grains / count, (place + 1) * job.grains / count
             covered = max(0.0, min(high, task.end_grain) - max(low, task.first_grain))
-            found[place][task.state] += max(1, round(1000 * covered / (high - low)))
+            found[place][task.state] += max(1, round(1e6 * covered / (high - low)))
     return [_square(states) for states in found]
 
 
 def _square(states: Counter[str]) -> Square:
-    done = min(1.0, states["done"] / 1000)
+    done = min(1.0, states["done"] / 1e6)
     for state in ("failed", "leased", "waiting"):
         if states[state]:
             return Square(state=state, share=done)

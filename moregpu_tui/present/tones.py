@@ -145,7 +145,7 @@ def palette(name: str) -> Palette:
                 },
                 neutral={
                     "text": "#c6d0d9", "strong": "#f2f6f9", "dim": "#8695a3", "head": "#a9b7c4", "revoked": "#8695a3",
-                    "key": "#7cc4f5", "accent": "#7cc4f5", "rule": "#2b3743",
+                    "key": "#7cc4f5", "accent": "#7cc4f5", "rule": "#33414e",
                 },
                 beam=("#10211c", "#123026", "#17503a"),
                 least=4.5,

@@ -54,7 +54,7 @@ def _duty(worker: Worker, manner: Manner, _now: float) -> Line:
     if not worker.connected:
         return ((NOTHING, "dim"),)
     tone = "throttled" if worker.look == "throttled" else "busy" if worker.leases else "dim"
-    return ((meter(worker.duty, 5, manner.glyphs.bar), tone), (f"{100 * worker.duty:4.0f} %", "text"))
+    return (*meter(worker.duty, 5, manner.glyphs.bar, tone), (f"{100 * worker.duty:4.0f} %", "text"))
 
 
 def _load(worker: Worker, _manner: Manner, _now: float) -> Line:

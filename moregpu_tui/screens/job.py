@@ -92,8 +92,23 @@ class JobPage(PoolScreen):
         return [self.job] if kind == "job" and self.job else []
 
     def do_view_zoom(self, _argument: str) -> None:
-        """The part with the focus alone, or everything."""
-        self.toggle_class("zoomed")
+        """Tasks and evidence alone, or everything; where there is no room for both, the other one."""
+        self.toggle_class("zoomed" if self.has_class("wide") else "proof")
+
+    async def do_job_verify(self, _argument: str) -> None:
+        """Fetch the signatures and verify them here."""
+        self._show_proof()
+        await console_of(self).source.fetch_signatures(self.job)
+
+    async def do_job_preview(self, _argument: str) -> None:
+        """The result in a few lines."""
+        self._show_proof()
+        await console_of(self).source.fetch_preview(self.job)
+
+    def _show_proof(self) -> None:
+        if not self.has_class("wide"):
+            self.add_class("proof")
+            self.query_one("#proof").focus()
 
     def _draw(self, state: PoolState) -> None:
         app = console_of(self)

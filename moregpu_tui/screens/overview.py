@@ -125,6 +125,7 @@ class Overview(PoolScreen):
         self._needs = {f"{need.about}{need.text}": need for need in found}
         table = self.query_one("#needs", LineTable)
         table.show([*self._needs])
+        table.touch_all()
         self.query_one("#needs-title", Title).put(str(len(found)) if found else "")
         running = sum(job.state == "running" for job in state.jobs.values())
         self.query_one("#jobs-title", Title).put(f"{running} running" if running else "")

@@ -103,6 +103,7 @@ class SubmitForm(PoolScreen):
             return
         try:
             spec = self.spec()
+            files = files_of(form.fields, form.typed())
         except Unread as wrong:
             form.wrong(wrong.field, wrong.wrong)
             form.focus_field(wrong.field)
@@ -110,7 +111,7 @@ class SubmitForm(PoolScreen):
             return
         self.sending = True
         try:
-            view = await app.source.submit(spec, files_of(form.fields, form.typed()), self._key)
+            view = await app.source.submit(spec, files, self._key)
         finally:
             self.sending = False
         self._key = secrets.token_hex(16)
@@ -126,13 +127,14 @@ class SubmitForm(PoolScreen):
         form = self.query_one(Form)
         try:
             spec = self.spec()
+            files = files_of(form.fields, form.typed())
         except Unread as wrong:
             form.wrong(wrong.field, wrong.wrong)
             self._plan, self._said = None, [((f"{wrong.field or 'form'}: {wrong.wrong}", "warn"),)]
             self._draw()
             return
         form.wrong("", "")
-        if files_of(form.fields, form.typed()):
+        if files:
             self._plan = None
             self._said = [(("the files are read and uploaded when you submit;", "dim"),),
                           (("their plan is on the job's page", "dim"),)]  # fmt: skip

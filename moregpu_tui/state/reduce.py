@@ -422,7 +422,7 @@ def _merged(log: tuple[LogEntry, ...], fresh: list[LogEntry]) -> tuple[LogEntry,
             continue
         numbered = [(line.seq, place) for place, line in enumerate(lines) if line.seq]
         at = bisect_left(numbered, (entry.seq, -1))
-        if at < len(numbered) and numbered[at][0] == entry.seq and entry in lines:
+        if at < len(numbered) and numbered[at][0] == entry.seq:  # an event makes one line
             continue
         lines.insert(numbered[at][1] if at < len(numbered) else len(lines), entry)
     return tuple(lines[-MAX_LOG:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from moregpu.wire.api import Event
 from moregpu_tui.state.model import LogEntry
@@ -48,7 +48,7 @@ def about(event: Event, name_of: Callable[[str], str]) -> list[LogEntry]:
             lines = event.data.get("lines")
             who = name_of(str(event.data.get("worker") or "")) or str(event.data.get("worker") or "")[:12]
             return [
-                _entry(event, "info", "log", f"{who}: {line}" if who else str(line), about=_log_about(event.data))
+                _line(event, f"{who}: {line}" if who else str(line))
                 for line in (lines if isinstance(lines, list) else [])
             ]
         case "snapshot" | "resync":
@@ -103,12 +103,14 @@ def _invite(event: Event, verb: str, name_of: Callable[[str], str]) -> str:
             return f"invite {event.id[:8]} {verb.replace('_', ' ')}"
 
 
-def _entry(event: Event, level: Level, source: str, text: str, about: str = "") -> LogEntry:
-    return LogEntry(at=event.at, level=level, source=source, about=about or event.id, text=text, seq=event.seq or 0)
+def _entry(event: Event, level: Level, source: str, text: str) -> LogEntry:
+    return LogEntry(at=event.at, level=level, source=source, about=event.id, text=text, seq=event.seq or 0)
 
 
-def _log_about(data: dict[str, Any]) -> str:
-    return str(data.get("job") or data.get("task") or "")
+def _line(event: Event, text: str) -> LogEntry:
+    """A line that a job wrote: live, so it has no place in the order of what is kept."""
+    about = str(event.data.get("job") or event.id or event.data.get("task") or "")
+    return LogEntry(at=event.at, level="info", source="log", about=about, text=text)
 
 
 def _counted(count: object, word: str) -> str:

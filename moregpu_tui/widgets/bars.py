@@ -9,6 +9,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from moregpu_tui.present.bar import bar
+from moregpu_tui.present.cells import length
 from moregpu_tui.widgets.drawn import console_of, paint_of
 from moregpu_tui.widgets.paint import rule
 
@@ -27,7 +28,14 @@ class TopBar(Widget):
         app = console_of(self)
         width = self.size.width
         if y == 0:
-            left, right = bar(app.state, app.manner, app.now(), readonly=app.options.readonly, kind=app.source_kind)
+            left, right = bar(
+                app.state,
+                app.manner,
+                app.now(),
+                readonly=app.options.readonly,
+                kind=app.source_kind,
+                narrow=width < 100,
+            )
             return app.paint.both_ends(left, right, width, "surface")
         pieces: list[tuple[str, str]] = [(" ", "dim")]
         for number, name in enumerate(TABS, 1):
@@ -76,7 +84,9 @@ class KeyBar(Widget):
         pieces: list[tuple[str, str]] = [(" ", "dim")]
         for key, what in self._keys:
             pieces += [(key, "key"), (f" {what}   ", "dim")]
-        return paint_of(self).both_ends(pieces, ((f"{self._note} ", "dim"),), self.size.width, "surface")
+        room = self.size.width - length(pieces)
+        note = f"{self._note} " if len(self._note) < room else ""
+        return paint_of(self).both_ends(pieces, ((note, "dim"),), self.size.width, "surface")
 
 
 class Title(Widget):

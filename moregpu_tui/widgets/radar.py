@@ -17,6 +17,7 @@ from textual.strip import Strip
 from textual.timer import Timer
 from textual.widget import Widget
 
+from moregpu_tui.present.glyphs import plain
 from moregpu_tui.state.model import Worker
 from moregpu_tui.widgets.drawn import paint_of, refresh_rows
 
@@ -24,6 +25,9 @@ STEPS = 36
 RINGS_MS = (10.0, 50.0, 250.0)
 FARTHEST_MS = 400.0
 NEAREST_MS = 0.8
+NAMED = 24
+"""Up to so many workers, blips have their names beside them."""
+
 ALONE = 300
 """Up to so many workers, each has a blip of its own."""
 
@@ -244,10 +248,13 @@ class Radar(Widget):
             return paint.blank(width)
         ground = self._grounds(y) if self._pace > 0 and not self.faded else {}
         segments: list[Segment] = []
+        names = self._names(y)
         for x, dots in enumerate(self._rings[y]):
             cell = self._cells.get((y, x))
             if cell:
                 text, tone = self._sign([*cell.values()])
+            elif x in names:
+                text, tone = names[x], "dim"
             elif (y, x) in self._labels:
                 text, tone = self._labels[y, x], "dim"
             else:
@@ -256,6 +263,25 @@ class Radar(Widget):
             beam = ground.get(x)
             segments.append(Segment(text, style + beam if beam else style))
         return Strip(segments, width).simplify()
+
+    def _names(self, y: int) -> dict[int, str]:
+        """Names beside the blips of a row, where the fleet is small enough to read them."""
+        if len(self._workers) > NAMED:
+            return {}
+        width = self.size.width
+        taken = {x for (row, x), blips in self._cells.items() if row == y and blips}
+        found: dict[int, str] = {}
+        for x in sorted(taken):
+            id = next(iter(self._cells[y, x]))
+            worker = self._workers.get(id)
+            name = plain(worker.name[:18], paint_of(self).glyphs) if worker is not None else ""
+            places = range(x + 2, x + 2 + len(name))
+            if not name or not name.isascii() or places.stop > width or taken & {*places, x + 1}:
+                continue
+            if any(place in found for place in places):
+                continue
+            found |= dict(zip(places, name, strict=True)) | {x + 1: " "}
+        return found
 
     def _grounds(self, y: int) -> dict[int, Style]:
         found: dict[int, Style] = {}

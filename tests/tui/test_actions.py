@@ -1,0 +1,75 @@
+"""The list of actions: keys do not clash, help is there, settings are checked, the page is not stale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from moregpu.errors import InvalidRequest
+from moregpu_tui.actions import ACTIONS, BY_ID, SCREENS, matching, on_screen, permitted, refusal
+from moregpu_tui.docs import BEGIN, END, PAGE, generated
+from moregpu_tui.keymap import checked, clashes
+from moregpu_tui.modals.help import help_lines
+
+
+def test_no_key_means_two_things_on_one_screen() -> None:
+    assert clashes({}) == []
+
+
+def test_ids_are_unique_and_everything_has_help() -> None:
+    assert len(BY_ID) == len(ACTIONS)
+    for action in ACTIONS:
+        assert action.title
+        assert action.help
+        assert set(action.scope) <= set(SCREENS)
+
+
+def test_what_changes_the_pool_has_a_command_too() -> None:
+    for action in ACTIONS:
+        if action.changes:
+            assert action.command.startswith("moregpu "), action.id
+
+
+def test_what_is_dangerous_says_so() -> None:
+    assert {action.id for action in ACTIONS if action.danger == 2} == {"worker.revoke", "job.purge"}
+    assert {"job.cancel", "worker.drain"} <= {action.id for action in ACTIONS if action.danger == 1}
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_help_lists_every_key_of_its_screen(screen: str) -> None:
+    shown = "\n".join("".join(text for text, _ in line) for line in help_lines(screen, "admin", False))
+    for action in on_screen(screen):
+        assert action.title in shown
+
+
+def test_a_viewer_sees_no_key_that_changes_anything() -> None:
+    allowed = [action for action in ACTIONS if permitted(action, role="viewer", readonly=False)]
+    assert not any(action.changes for action in allowed)
+
+
+def test_a_read_only_console_says_so() -> None:
+    pause = BY_ID["worker.pause"]
+    assert "--readonly" in refusal(pause, role="admin", readonly=True, not_now="")
+    assert "not now" in refusal(pause, role="admin", readonly=False, not_now="stale")
+    assert refusal(pause, role="admin", readonly=False, not_now="") == ""
+
+
+def test_a_few_letters_find_an_action() -> None:
+    assert matching("pau", list(ACTIONS))[0].id == "worker.pause"
+    assert matching("invite", list(ACTIONS))[0].id == "invite.new"
+    assert matching("xyzzy", list(ACTIONS)) == []
+
+
+def test_other_keys_are_checked() -> None:
+    assert checked({"worker.pause": "F5"}) == {"worker.pause": "F5"}
+    with pytest.raises(InvalidRequest, match="would mean both"):
+        checked({"worker.pause": "d"})
+    with pytest.raises(InvalidRequest, match="no action"):
+        checked({"worker.explode": "b"})
+
+
+def test_the_documentation_page_is_not_stale() -> None:
+    page = (Path(__file__).parents[2] / PAGE).read_text()
+    made = page[page.index(BEGIN) + len(BEGIN) : page.index(END)]
+    assert made.strip() == generated().strip(), "stale: python -m moregpu_tui.docs"
