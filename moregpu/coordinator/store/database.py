@@ -15,6 +15,9 @@ APPLICATION_ID = 0x4D475055  # "MGPU", in the file's header
 CHECKPOINT_PAGES = 4000
 """Pages that gather in the write-ahead log before they are moved into the database: 16 MB."""
 
+CACHE_KIB = 4000
+"""Of each of three connections. What is alive lies in memory as rows; the system's own cache keeps the file's pages."""
+
 NEARLY_FULL_BYTES = 1 << 20
 
 
@@ -36,7 +39,7 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=128, timeout=30)
     try:
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA cache_size = -16000")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     except sqlite3.Error:
         connection.close()
         raise
