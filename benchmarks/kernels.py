@@ -27,6 +27,7 @@ from moregpu_kernels.executor import Executor
 from moregpu_kernels.fuse import Step, step
 
 from benchmarks.report import Result, result, run
+from moregpu.worker.engines.numpy_engine import NumpyEngine
 
 RUNS = 7
 PEER_SIZES = (512, 1024, 2048)
@@ -39,16 +40,17 @@ Work = Callable[[], object]
 
 def measure() -> list[Result]:
     """Everything on the best adapter there is, in one process."""
+    cpu = _numpy_engine()
     try:
         device = open_device()
     except NoAdapter as error:
-        return [Result(name="kernels", value=float("nan"), unit="", skipped=f"missing: {error.detail}")]
+        return [*cpu, Result(name="GPU kernels", value=float("nan"), unit="", skipped=f"missing: {error.detail}")]
     executor = Executor(device)
     note = device.info.label
     results = [*_product(executor, note), *_peer(executor, note)]
     results += [*_overheads(executor, device, note), _chain(executor, note), _slices(executor, note)]
     results += _share_of_peak(executor, note)
-    return results
+    return [*results, *cpu]
 
 
 def alternating(works: dict[str, Work], runs: int = RUNS) -> dict[str, list[float]]:
@@ -62,6 +64,43 @@ def alternating(works: dict[str, Work], runs: int = RUNS) -> dict[str, list[floa
             work()
             seconds[name].append(time.perf_counter() - begun)
     return seconds
+
+
+class _Unhurried:
+    """A throttle that never holds anything up."""
+
+    slice_s = 0.03
+
+    def pause_point(self, share_done: float | None = None) -> None:
+        del share_done
+
+
+def _numpy_engine() -> list[Result]:
+    """The worker's CPU engine, slices and all, against the same in plain NumPy."""
+    engine, slicer, rng = NumpyEngine(), _Unhurried(), np.random.default_rng(0)
+    a, b = (rng.standard_normal((1024, 1024), dtype=np.float32) for _ in range(2))
+    x, y = (rng.standard_normal(4_000_000, dtype=np.float32) for _ in range(2))
+    text = "exp(-x*x) * sin(y)"
+    pairs: dict[str, tuple[Work, Work]] = {
+        "product 1024": (lambda: engine.run("matmul", {"a": a, "b": b}, {}, slicer), lambda: a @ b),
+        "vector_add of 4 M": (lambda: engine.run("vector_add", {"a": x, "b": y}, {}, slicer), lambda: x + y),
+        "softmax 1024 × 1024": (lambda: engine.run("softmax", {"a": a}, {}, slicer), lambda: _plain_softmax(a)),
+        f"formula {text} of 4 M": (
+            lambda: engine.run("formula", {"x": x, "y": y}, {"text": text}, slicer),
+            lambda: np.exp(-x * x) * np.sin(y),
+        ),
+    }
+    results: list[Result] = []
+    for name, (ours, plain) in pairs.items():
+        seconds = alternating({"ours": ours, "plain": plain}, runs=2 * RUNS + 1)
+        ratio = statistics.median(seconds["ours"]) / statistics.median(seconds["plain"])
+        results.append(result(f"CPU engine / plain NumPy, {name}", [ratio], "×", "lower", 1.1, "CPU"))
+    return results
+
+
+def _plain_softmax(a: np.ndarray) -> np.ndarray:
+    e = np.exp(a - a.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
 
 
 def _uploaded(executor: Executor, *shapes: tuple[int, ...]) -> list[Resident]:
