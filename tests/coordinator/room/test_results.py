@@ -156,6 +156,29 @@ def test_an_output_blob_that_is_not_what_its_name_says_is_refused(tmp_path: Path
     asyncio.run(run())
 
 
+def test_a_refused_result_deletes_only_what_its_own_worker_uploaded_and_no_job_names(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            honest, assignment, row, right = await holding(here, size=200)
+            entry = honest.compute(assignment)
+            for name, length in honest.uploads:
+                await honest.record(name, length)  # type: ignore[misc]
+            stolen = entry.outputs["out"].data
+            assert isinstance(stolen, Blob)
+            thief = await here.worker(name="thief")
+            thief.computes = False
+            await here.submit(await here.spec("matmul", *product(200, 200, 200, seed=2), retries=1), wait_s=0.0)
+            await thief.until(lambda: bool(thief.assigned))
+            theirs = thief.compute(thief.assigned[0])
+            # Uploaded by somebody else, and named by nobody yet.
+            assert await verdict(thief, changed(theirs, outputs=entry.outputs)) == "rejected"
+            assert here.blobs.size(stolen.digest) is not None
+            assert await verdict(honest, entry) == "accepted"
+            np.testing.assert_allclose(here.output(await here.ended(row)), right, rtol=1e-4, atol=1e-4)
+
+    asyncio.run(run())
+
+
 def test_not_a_number_where_a_number_belongs_is_never_checked(tmp_path: Path) -> None:
     class Nan(HonestWorker):
         def outputs(self, assignment: Assignment, arrays: Any) -> dict[str, Any]:

@@ -97,6 +97,28 @@ def test_a_full_disk_refuses_typed_undoes_everything_and_recovers(tell: Tell) ->
     tell(story)
 
 
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_lease_that_could_not_go_back_while_the_disk_was_full_runs_out_once(tell: Tell, times: int) -> None:
+    async def story(pool: Pool) -> None:
+        await pool.store.add_job(rows.job(grains=1))
+        lease = (await pool.lease(slots=1))[0]
+        await pool.store.settle()
+        pool.fill_disk(full=True)
+        for _ in range(times):
+            assert await pool.store.release("w-1", [], 0.0, 0.0) == [lease.ref]
+            with pytest.raises(OutOfSpace):  # in one commit with what does not fit
+                await pool.store.add_job(rows.job(submitter="bob", spec=bulky()))
+        pool.fill_disk(full=False)
+        assert await pool.store.reap(1e9, 0.0) == [lease.ref]
+        assert await pool.store.reap(1e9, 0.0) == []
+        await pool.store.settle()
+        task = await pool.store.task(lease.task.id)
+        assert task is not None
+        assert (task.state, task.losses) == (TaskState.WAITING, 1)
+
+    tell(story)
+
+
 def test_a_memory_after_an_undone_commit_equals_one_loaded_from_the_disk(tell: Tell) -> None:
     async def story(pool: Pool) -> None:
         for number in range(4):
