@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import cache
 
+from textual import events
 from textual.pilot import Pilot
 
 from moregpu_tui.app import ConsoleApp
@@ -23,7 +24,11 @@ class FrozenPool(SimulatedPool):
 
     async def run(self, offer: Offer) -> None:
         self.offer = offer
-        await asyncio.Event().wait()
+        while True:  # what calls brought about is told; nothing else happens
+            told, self._pending = self._pending, []
+            if told:
+                offer(*told)
+            await asyncio.sleep(0.01)
 
 
 class Stage:
@@ -86,6 +91,23 @@ async def until(pilot: Pilot[int], condition: Callable[[], bool], what: str, sec
     while not condition():
         assert loop.time() < end, f"waited {seconds:.0f} s for {what}"
         await pilot.pause(0.02)
+
+
+async def press(app: ConsoleApp, *keys: str) -> None:
+    """Keys, one after the other, each taken in before the next. Pilot's own waits for an idle processor instead."""
+    for key in keys:
+        character = key if len(key) == 1 else {"space": " ", "slash": "/", "colon": ":", "minus": "-"}.get(key)
+        app.post_message(events.Key(key, character))
+        await settled(app)
+
+
+async def settled(app: ConsoleApp) -> None:
+    """Wait until nothing waits to be handled."""
+    for _ in range(400):
+        await asyncio.sleep(0.002)
+        pumps = [app, *app.screen_stack, *app.screen.query("*")]
+        if all(pump.message_queue_size == 0 for pump in pumps) and not app._pumping:
+            return
 
 
 def text_of(app: ConsoleApp) -> str:
