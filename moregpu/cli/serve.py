@@ -90,6 +90,8 @@ def serve(
         tls_cert=str(tls_cert) if tls_cert else "",
         tls_key=str(tls_key) if tls_key else "",
         worker_invite=worker,
+        behind_tunnel=behind_tunnel,
+        insecure_loopback=insecure_loopback,
         keep_bytes=_size("--keep-bytes", keep_bytes),
         submitter_jobs=submitter_jobs,
         submitter_bytes=_size("--submitter-bytes", submitter_bytes),

@@ -105,9 +105,10 @@ class Feed:
         return Event(type=type_, seq=seq, at=self._clock.wall(), data=await self._snapshot(who))
 
     async def may_see(self, who: Principal, event: Event) -> bool:
-        """Filtered like every list: an admin and a viewer see all, a submitter its own jobs, the fleet and the pool."""
+        """Filtered like every list: an admin sees all, a submitter its own jobs, the fleet and the pool."""
         if who.role in ("admin", "viewer"):
-            return who.role == "admin" or not event.type.startswith(("invite.", "token."))
+            # What a job prints is its owner's, like its outputs.
+            return who.role == "admin" or event.type.partition(".")[0] not in ("invite", "token", "log")
         family = event.type.partition(".")[0]
         if family in ("worker", "pool"):
             return True

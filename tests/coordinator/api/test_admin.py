@@ -12,9 +12,10 @@ import pytest
 
 from moregpu.blobs.format import seal
 from moregpu.coordinator.housekeeping import Housekeeping
+from moregpu.coordinator.protocol import Principal
 from moregpu.coordinator.server import ServeConfig
 from moregpu.coordinator.traffic import Traffic, worth_moving
-from moregpu.wire.api import WorkerView
+from moregpu.wire.api import Event, WorkerView
 from moregpu.wire.identity import PoolKeys
 from moregpu.wire.invite import parse_invite
 
@@ -259,3 +260,18 @@ def test_what_a_link_allows_follows_from_what_was_measured() -> None:
 
 def test_the_network_lists_connected_workers(pool: Pool) -> None:
     assert pool.ask("GET", "/v1/network", pool.admin).json() == {"links": []}
+
+
+# ---- events ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_job_prints_is_its_owners(pool: Pool, token: str) -> None:
+    owner = pool.ask("GET", "/v1/me", token).json()["id"]
+    printed = Event(type="log", id=pool.submit(token), data={"submitter": owner, "lines": ["secret"]})
+    sees = {
+        name: pool.run(pool.services.desk.events.may_see(Principal(id=id, role=role), printed))
+        for name, id, role in (
+            ("owner", owner, "submitter"), ("other", "x", "submitter"), ("viewer", "y", "viewer"), ("admin", "z", "admin"),
+        )
+    }  # fmt: skip
+    assert sees == {"owner": True, "other": False, "viewer": False, "admin": True}

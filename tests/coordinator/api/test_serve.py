@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from moregpu.cli.loopback import free_port
 from moregpu.client.pool import connect
 from moregpu.coordinator.local import create_local_token
 from moregpu.coordinator.server import ServeConfig
@@ -226,6 +228,19 @@ def test_a_person_is_told_how_to_get_in_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_service_tells_no_secret_and_opens_its_plain_port(tmp_path: Path) -> None:
+    port = free_port()
+    with started(tmp_path, "--quiet", "--insecure-loopback", str(port)) as (_, facts):
+        assert facts["plain_url"] == f"http://127.0.0.1:{port}"
+        assert not {"admin", "invite"} & set(facts)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("GET", "/health")
+        assert connection.getresponse().status == 200
+        connection.close()
+        done = run(["invite", "--json"], environment_of(tmp_path))  # the profile is there all the same
+        assert done.returncode == 0 and "MGPU1-" in done.stdout
+
+
 def test_with_worker_this_machine_is_one_too_and_it_ends_with_the_coordinator(tmp_path: Path) -> None:
     with started(tmp_path, "--worker") as (process, _):
         environment = environment_of(tmp_path)
