@@ -271,7 +271,8 @@ def test_what_a_job_prints_is_its_owners(pool: Pool, token: str) -> None:
     sees = {
         name: pool.run(pool.services.desk.events.may_see(Principal(id=id, role=role), printed))
         for name, id, role in (
-            ("owner", owner, "submitter"), ("other", "x", "submitter"), ("viewer", "y", "viewer"), ("admin", "z", "admin"),
+            ("owner", owner, "submitter"), ("other", "x", "submitter"), ("viewer", "y", "viewer"),
+            ("admin", "z", "admin"),
         )
     }  # fmt: skip
     assert sees == {"owner": True, "other": False, "viewer": False, "admin": True}
