@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from moregpu.cli.jobs import describe
 from moregpu.cli.loopback import LoopbackPool
 from moregpu.cli.show import JsonOption, counted, print_facts, print_json, print_table, progress_line, seconds
+from moregpu.client.bars import describe
 from moregpu.client.job import JobHandle
 from moregpu.client.signatures import Verified, verify_signed
 from moregpu.errors import DigestMismatch, HandshakeFailed, JobFailed

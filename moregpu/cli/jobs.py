@@ -19,9 +19,9 @@ from moregpu.cli.show import (
     progress_line,
     seconds,
 )
-from moregpu.client.job import JobHandle, Progress
+from moregpu.client.bars import describe
+from moregpu.client.job import JobHandle, raise_unless_done
 from moregpu.client.signatures import verify_signed
-from moregpu.errors import JobCancelled, JobFailed, MoreGPUError
 from moregpu.jobs import JOB_ENDED, JobState
 from moregpu.wire.api import JobView
 
@@ -62,7 +62,9 @@ def jobs(
 
 def job(
     id: JobArgument,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", "--watch", help="Wait for its end, with a bar on a terminal.")
+    ] = False,
     as_json: JsonOption = False,
     profile: ProfileOption = None,
 ) -> None:
@@ -104,6 +106,21 @@ def cancel(id: JobArgument, as_json: JsonOption = False, profile: ProfileOption 
         typer.echo(f"{view.id} is {view.state}")
 
 
+def retry(
+    id: JobArgument,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
+    as_json: JsonOption = False,
+    profile: ProfileOption = None,
+) -> None:
+    """Submit a job again that failed or was cancelled, as it was; it gets a new id."""
+    with reach(profile) as pool:
+        handle = pool.retry(pool.job(id).id)
+        view = follow(handle, quiet=as_json) if wait else handle.view
+    print_json(without_keys(view)) if as_json else typer.echo(f"{view.id} is {view.state}")
+    if wait:
+        raise_unless_done(view)
+
+
 def follow(handle: JobHandle, *, quiet: bool) -> JobView:
     """Wait for a job's end; on a terminal its progress is shown meanwhile."""
     show = None if quiet else progress_line()
@@ -115,14 +132,6 @@ def follow(handle: JobHandle, *, quiet: bool) -> JobView:
     finally:
         show("")
     return handle.view
-
-
-def describe(progress: Progress) -> str:
-    """One line about how far a job is."""
-    if progress.waiting_reason and not progress.done:
-        return f"waiting: {progress.waiting_reason}"
-    filled = round(progress.share * 30)
-    return f"{progress.state:9} {'█' * filled}{'·' * (30 - filled)} {progress.done}/{progress.total}"
 
 
 def signers(handle: JobHandle) -> dict[str, int]:
@@ -184,15 +193,3 @@ def show_job(view: JobView, signed: dict[str, int]) -> None:
             ],
             "",
         )
-
-
-def raise_unless_done(view: JobView) -> None:
-    """Make a bad end the command's exit status."""
-    error: MoreGPUError | None = None
-    if view.state is JobState.FAILED:
-        problem = view.error
-        error = JobFailed(f"{view.id} failed: {problem.detail}" if problem else "", problem.hint if problem else "")
-    elif view.state is JobState.CANCELLED:
-        error = JobCancelled(f"{view.id} was cancelled")
-    if error is not None:
-        raise error

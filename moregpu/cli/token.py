@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from moregpu.cli.reach import ProfileOption, reach
-from moregpu.cli.show import JsonOption, print_json
+from moregpu.cli.show import JsonOption, ago, left, print_json, print_table
 from moregpu.wire.api import Role, TokenRequest
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -49,3 +49,41 @@ def create(
         return
     typer.echo(line)
     typer.echo("\nWhoever has this line is that client. Give it to a program as MOREGPU_ADMIN_TOKEN.", err=True)
+
+
+@app.command("list")
+def list_tokens(as_json: JsonOption = False, profile: ProfileOption = None) -> None:
+    """List the tokens that are good; their lines were shown once and are nowhere kept."""
+    with reach(profile) as pool:
+        found = pool.tokens()
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ["ID", "LABEL", "ROLE", "SCOPE", "MADE", "USED", "EXPIRES"],
+        [
+            [
+                view.id,
+                view.label,
+                view.role,
+                view.scope,
+                ago(view.created_at),
+                ago(view.used_at),
+                left(view.expires_at) if view.expires_at else "never",
+            ]
+            for view in found
+        ],
+        "There is no token.",
+    )
+
+
+@app.command()
+def revoke(
+    id: Annotated[str, typer.Argument(help="Its id, as `moregpu token list` shows it.")],
+    as_json: JsonOption = False,
+    profile: ProfileOption = None,
+) -> None:
+    """End a token at once: what it has open ends, too. Its jobs go on."""
+    with reach(profile) as pool:
+        pool.revoke_token(id)
+    print_json({"revoked": id}) if as_json else typer.echo(f"{id} is revoked")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -137,6 +136,8 @@ class JobHandle:
 
     async def ended(self) -> JobView:
         """`wait` for a coroutine; no thread stands still meanwhile."""
+        import asyncio  # not for everybody who imports the SDK
+
         if self._view.state not in JOB_ENDED:
             try:
                 following = self._following or await asyncio.to_thread(self._follow)
@@ -175,6 +176,8 @@ class JobHandle:
 
     def __await__(self) -> Generator[Any, None, Any]:
         async def result() -> Any:
+            import asyncio  # not for everybody who imports the SDK
+
             view = await self.ended()
             return await asyncio.to_thread(self._opened, view)
 
@@ -283,6 +286,8 @@ class Watch:
             self._stream.close()
 
     async def __aiter__(self) -> AsyncIterator[Progress]:
+        import asyncio  # not for everybody who imports the SDK
+
         if self._stream is None:
             for now in await asyncio.to_thread(list, self._without_link()):
                 yield now
@@ -320,6 +325,8 @@ class Parts:
             self._stream.close()
 
     async def __aiter__(self) -> AsyncIterator[Part]:
+        import asyncio  # not for everybody who imports the SDK
+
         try:
             async for part in self._stream:
                 for opened in await asyncio.to_thread(self._opened, part):

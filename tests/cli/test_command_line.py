@@ -38,7 +38,7 @@ def test_every_command_explains_itself(home: Path, name: str) -> None:
     shown = moregpu(name, "--help", home=home)
     assert shown.returncode == 0, shown.stderr
     assert "Usage: moregpu" in shown.stdout
-    if name != "token":
+    if name not in ("token", "worker", "pool", "config", "kernel"):
         assert "--json" in shown.stdout
 
 
@@ -92,10 +92,3 @@ def test_an_unknown_kernel_is_refused_with_the_list_of_those_that_exist(home: Pa
     shown = moregpu("submit", "matmull", "--size", "4", home=home)
     assert shown.returncode == 2
     assert "matmul" in shown.stderr
-
-
-def test_the_faces_that_are_not_built_say_so() -> None:
-    for module in ("moregpu_tui", "moregpu_tray"):
-        shown = subprocess.run([sys.executable, "-m", module], capture_output=True, text=True, check=False)
-        assert shown.returncode == 1
-        assert "not there yet" in shown.stderr

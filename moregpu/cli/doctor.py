@@ -1,0 +1,177 @@
+"""`moregpu doctor`: what a helpdesk would ask for. It changes nothing, and no secret is in what it tells."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from moregpu.cli.reach import ProfileOption, reach
+from moregpu.cli.show import JsonOption, print_json, print_table
+from moregpu.errors import InvalidRequest, MoreGPUError, NotConfigured
+from moregpu.platform import paths
+
+SECRET = re.compile(r"MGPUC?1-[A-Za-z0-9-]+|mgt_[A-Za-z0-9_-]{8,}|Bearer\s+\S+", re.IGNORECASE)
+"""Invites, client lines, tokens: what is found is replaced, whatever file it stands in."""
+
+PACKAGES = ("moregpu", "numpy", "msgspec", "cryptography", "websockets", "starlette", "uvicorn", "wgpu", "textual")
+LOG_LINES = 200
+LOW_DISK = 0.10
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at."""
+
+    what: str
+    ok: bool
+    found: str
+    hint: str = ""
+
+
+def doctor(
+    bundle: Annotated[
+        Path | None, typer.Option(help="Write all of it, with the end of the logs, to this file.", metavar="FILE")
+    ] = None,
+    as_json: JsonOption = False,
+    profile: ProfileOption = None,
+) -> None:
+    """Look at this machine and its way to the pool; say what is wrong and what mends it. Changes nothing."""
+    findings = [_of(what, look) for what, look in _looks(profile)]
+    if bundle is not None:
+        _write(bundle, findings)
+    if as_json:
+        print_json(findings)
+    else:
+        print_table(
+            ["", "WHAT", "FOUND"],
+            [
+                ["✓" if one.ok else "✗", one.what, f"{one.found}{' → ' + one.hint if one.hint else ''}"]
+                for one in findings
+            ],
+            "",
+        )
+        if bundle is not None:
+            typer.echo(f"\nAll of it is in {bundle}, without secrets. Read it before you send it.", err=True)
+    if not all(one.ok for one in findings):
+        raise typer.Exit(1)
+
+
+def without_secrets(text: str) -> str:
+    """A text without what opens anything."""
+    return SECRET.sub("(secret removed)", text)
+
+
+def _looks(profile: str | None) -> list[tuple[str, Callable[[], str]]]:
+    return [
+        ("version", _version),
+        ("system", lambda: f"{platform.platform()}, {os.cpu_count()} CPUs, Python {sys.version.split()[0]}"),
+        ("packages", _packages),
+        ("disk", _disk),
+        ("settings", _settings),
+        ("secrets", _secrets),
+        ("worker here", _worker),
+        ("profile", lambda: _profile(profile)),
+        ("pool", lambda: _pool(profile)),
+        ("workers", lambda: _workers(profile)),
+    ]
+
+
+def _of(what: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what=what, ok=True, found=without_secrets(look()))
+    except NotConfigured as error:  # no pool and no worker is no illness
+        return Finding(what=what, ok=True, found=without_secrets(error.detail), hint=error.hint)
+    except MoreGPUError as error:
+        return Finding(what=what, ok=False, found=without_secrets(error.detail), hint=without_secrets(error.hint))
+    except OSError as error:
+        return Finding(what=what, ok=False, found=without_secrets(str(error)))
+
+
+def _version() -> str:
+    import moregpu
+
+    return moregpu.__version__
+
+
+def _packages() -> str:
+    found: list[str] = []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return ", ".join(found)
+
+
+def _disk() -> str:
+    place = paths.state_folder("pool")
+    while not place.exists():
+        place = place.parent
+    usage = shutil.disk_usage(place)
+    if usage.free / usage.total < LOW_DISK:
+        raise InvalidRequest(f"{usage.free / 2**30:.1f} GiB free at {place}", "a coordinator stops taking data at 10 %")
+    return f"{usage.free / 2**30:.1f} GiB free at {place}"
+
+
+def _settings() -> str:
+    from moregpu.platform.settings import read_section
+
+    names = [f"{section}.{key}" for section in ("pool", "worker", "console") for key in read_section(section)]
+    variables = sorted(name for name in os.environ if name.startswith("MOREGPU_"))
+    return f"{paths.config_file()}: {', '.join(names) or 'none'}; environment: {', '.join(variables) or 'none'}"
+
+
+def _secrets() -> str:
+    from moregpu.platform.secrets import TokenStore
+
+    return TokenStore().told()
+
+
+def _worker() -> str:
+    from moregpu.worker.home import has_joined, worker_folder
+
+    folder = worker_folder("")
+    return f"joined, in {folder}" if has_joined(folder) else "has not joined a pool"
+
+
+def _profile(profile: str | None) -> str:
+    from moregpu.client.access import find_access
+
+    return f"{find_access(profile=profile)!r}; profiles: {', '.join(paths.profile_names()) or 'none'}"
+
+
+def _pool(profile: str | None) -> str:
+    with reach(profile) as pool:
+        info, me = pool.info(), pool.me()
+    return f"{info.name} {info.version}, as {me.role}; {info.jobs_queued} queued, {info.jobs_running} running"
+
+
+def _workers(profile: str | None) -> str:
+    with reach(profile) as pool:
+        workers = pool.workers()
+    states = [f"{worker.name} {worker.state}{': ' + worker.reason if worker.reason else ''}" for worker in workers]
+    return "; ".join(states) or "none has joined"
+
+
+def _write(bundle: Path, findings: list[Finding]) -> None:
+    """One JSON file: what was found, and the end of each log."""
+    logs: dict[str, list[str]] = {}
+    for path in sorted(paths.log_folder().glob("*.log")):
+        lines = path.read_text(errors="replace").splitlines()[-LOG_LINES:]
+        logs[path.name] = [without_secrets(line) for line in lines]
+    content: dict[str, Any] = {"findings": msgspec.to_builtins(findings), "logs": logs}
+    try:
+        bundle.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1))
+    except OSError as error:
+        raise InvalidRequest(
+            f"{bundle} cannot be written: {error.strerror or error}", "choose another place"
+        ) from error

@@ -1,0 +1,113 @@
+"""`moregpu worker …`: what an admin does to one worker, by its name or its id."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from moregpu.cli.reach import ProfileOption, reach
+from moregpu.cli.show import JsonOption, print_json
+from moregpu.errors import InvalidRequest, NotFound
+from moregpu.wire.api import WorkerChange, WorkerView
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+WorkerArgument = Annotated[str, typer.Argument(help="Its name, its id, or a beginning of the id that is unique.")]
+
+
+@app.callback()
+def worker() -> None:
+    """Pause, limit, approve or remove a worker."""
+
+
+@app.command()
+def pause(worker: WorkerArgument, as_json: JsonOption = False, profile: ProfileOption = None) -> None:
+    """Give it nothing; what it runs is handed back."""
+    _act(worker, "pause", as_json, profile)
+
+
+@app.command()
+def resume(worker: WorkerArgument, as_json: JsonOption = False, profile: ProfileOption = None) -> None:
+    """Let it work again."""
+    _act(worker, "resume", as_json, profile)
+
+
+@app.command()
+def drain(worker: WorkerArgument, as_json: JsonOption = False, profile: ProfileOption = None) -> None:
+    """Let it finish what it runs, and give it nothing new."""
+    _act(worker, "drain", as_json, profile)
+
+
+@app.command()
+def approve(worker: WorkerArgument, as_json: JsonOption = False, profile: ProfileOption = None) -> None:
+    """Take in a worker that waits for it, or trust again one that was put aside."""
+    _act(worker, "approve", as_json, profile)
+
+
+@app.command("set")
+def change(
+    worker: WorkerArgument,
+    name: Annotated[str | None, typer.Option(help="What the pool calls it.")] = None,
+    ceiling: Annotated[
+        float | None, typer.Option(min=0.05, max=1.0, help="Highest share of a device; its owner's limit stands.")
+    ] = None,
+    schedule: Annotated[str | None, typer.Option(help="always, 22:00-07:00, or mon-fri 19:00-07:00")] = None,
+    group: Annotated[list[str] | None, typer.Option(help="Its groups, all of them; may be repeated.")] = None,
+    no_group: Annotated[bool, typer.Option("--no-group", help="Take it out of every group.")] = False,
+    as_json: JsonOption = False,
+    profile: ProfileOption = None,
+) -> None:
+    """Name it, limit it, group it. Only what is given changes."""
+    if group and no_group:
+        raise InvalidRequest("--group and --no-group at once", "give one of them")
+    change = WorkerChange(
+        name=name, ceiling=ceiling, schedule=schedule, groups=[] if no_group else list(group) if group else None
+    )
+    if change == WorkerChange():
+        raise InvalidRequest("nothing to change", "give --name, --ceiling, --schedule or --group")
+    _change(worker, change, as_json, profile)
+
+
+@app.command()
+def remove(
+    worker: WorkerArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask once more.")] = False,
+    as_json: JsonOption = False,
+    profile: ProfileOption = None,
+) -> None:
+    """Revoke it for good: its key is refused from now on."""
+    with reach(profile) as pool:
+        found = _find(pool.workers(), worker)
+        if not yes:
+            typer.confirm(f"Revoke {found.name} ({found.id}) for good?", abort=True, err=True)
+        pool.remove_worker(found.id)
+    print_json({"removed": found.id}) if as_json else typer.echo(f"{found.name} is removed")
+
+
+def _act(
+    worker: str, action: Literal["pause", "resume", "drain", "approve"], as_json: bool, profile: str | None
+) -> None:
+    _change(worker, WorkerChange(action=action), as_json, profile)
+
+
+def _change(worker: str, change: WorkerChange, as_json: bool, profile: str | None) -> None:
+    with reach(profile) as pool:
+        view = pool.change_worker(_find(pool.workers(), worker).id, change)
+    if as_json:
+        print_json(view)
+        return
+    limits = view.limits
+    groups = f", groups {' '.join(view.groups)}" if view.groups else ""
+    typer.echo(f"{view.name} is {view.state}: ceiling {limits.ceiling:.0%}, {limits.schedule}{groups}")
+
+
+def _find(workers: list[WorkerView], named: str) -> WorkerView:
+    """The one worker that is meant. Raises `NotFound`, `InvalidRequest` for several."""
+    exact = [view for view in workers if named in (view.id, view.name)]
+    found = exact or [view for view in workers if view.id.startswith((named, f"w-{named}"))]
+    if not found:
+        raise NotFound(f"there is no worker {named[:60]!r}", "`moregpu workers` lists them")
+    if len(found) > 1:
+        raise InvalidRequest(f"{named[:60]!r} means {len(found)} workers", "give more of the id: moregpu workers")
+    return found[0]

@@ -1,0 +1,75 @@
+"""Commands that need no pool: config, login, leave, doctor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from moregpu.cli.doctor import without_secrets
+
+from .test_command_line import moregpu
+
+TOKEN = "mgt_abcdefgh_" + "x" * 43
+
+
+def test_a_setting_is_set_read_and_forgotten(home: Path) -> None:
+    assert moregpu("config", "set", "worker.ceiling", "0.5", home=home).returncode == 0
+    assert moregpu("config", "get", "worker.ceiling", home=home).stdout == "0.5\n"
+    assert json.loads(moregpu("config", "show", "--json", home=home).stdout)["settings"]["worker"] == {"ceiling": 0.5}
+    assert moregpu("config", "unset", "worker.ceiling", home=home).returncode == 0
+    assert moregpu("config", "get", "worker.ceiling", home=home).stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments", [("worker.ceiling", "7"), ("worker.nonsense", "1"), ("worker", "1"), ("elsewhere.name", "1")]
+)
+def test_a_setting_that_a_worker_would_refuse_is_refused_at_once(home: Path, arguments: tuple[str, str]) -> None:
+    shown = moregpu("config", "set", *arguments, home=home)
+    assert shown.returncode == 2
+    assert "Traceback" not in shown.stderr
+    assert not (home / "config" / "config.toml").exists()
+
+
+def test_login_saves_nothing_that_does_not_work(home: Path) -> None:
+    for given in ("", "MGPUC1-nonsense", TOKEN):
+        shown = moregpu("login", "other", home=home, given=given)
+        assert shown.returncode in (2, 8), shown.stderr
+        assert "Traceback" not in shown.stderr
+    shown = moregpu("login", "other", "--url", "https://127.0.0.1:9", home=home, given=TOKEN)
+    assert shown.returncode == 7
+    assert TOKEN not in shown.stderr + shown.stdout
+    assert not (home / "config" / "profiles").exists()
+
+
+def test_a_machine_that_has_not_joined_cannot_leave(home: Path) -> None:
+    shown = moregpu("leave", "--yes", home=home)
+    assert shown.returncode == 2
+    assert "moregpu join" in shown.stderr
+
+
+def test_doctor_looks_without_a_pool_and_changes_nothing(home: Path, tmp_path: Path) -> None:
+    logs = home / "logs"
+    logs.mkdir()
+    (logs / "coordinator.log").write_text(f"somebody showed {TOKEN}\n")
+    before = sorted(home.rglob("*"))
+    bundle = tmp_path / "bundle.json"
+    shown = moregpu("doctor", "--json", "--bundle", str(bundle), home=home)
+    assert {one["what"]: one["ok"] for one in json.loads(shown.stdout)}["version"]
+    assert sorted(home.rglob("*")) == before
+    assert TOKEN not in bundle.read_text()
+    assert "(secret removed)" in bundle.read_text()
+
+
+@pytest.mark.parametrize(
+    "secret", [TOKEN, "MGPU1-" + "A" * 40, "MGPUC1-" + "B" * 90, "Authorization: Bearer abcdef.ghi"]
+)
+def test_what_opens_something_is_taken_out(secret: str) -> None:
+    assert secret.split()[-1] not in without_secrets(f"before {secret} after")
+
+
+def test_a_mistyped_command_of_a_group_suggests_the_right_one(home: Path) -> None:
+    shown = moregpu("worker", "puase", "anna", home=home)
+    assert shown.returncode == 2
+    assert "pause" in shown.stderr
