@@ -211,7 +211,8 @@ class Hub:
                 link.silence = action.silence
                 link.connection.end(action.code, action.reason)
             case core.Refill():
-                self._wake()
+                if self._store.has_ready_work() or self._store.tails():  # what comes later wakes by itself
+                    self._wake()
             case core.Leave():
                 link.bye = True
             case core.Admit():
