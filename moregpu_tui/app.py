@@ -44,6 +44,7 @@ from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.selectors import why_not_now
 from moregpu_tui.state.store import Store
 from moregpu_tui.theme import PREFIX, themes
+from moregpu_tui.widgets.bars import TABS
 from moregpu_tui.widgets.paint import Paint
 
 AGAIN_S = 2.0
@@ -71,7 +72,13 @@ def run_console(options: Options) -> int:
 class ConsoleApp(App[int]):
     """One pool in one terminal."""
 
-    CSS_PATH = "app.tcss"
+    # All at once: a sheet that comes with a screen would be parsed, and everything laid out anew, at its first show.
+    CSS_PATH: ClassVar = [
+        "app.tcss",
+        "screens/base.tcss",
+        *(f"screens/{name}.tcss" for name in (*TABS, "first_run")),
+        "modals/modals.tcss",
+    ]
     TITLE = "MoreGPU"
     ENABLE_COMMAND_PALETTE = False
     MODES: ClassVar = {

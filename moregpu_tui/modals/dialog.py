@@ -22,7 +22,6 @@ T = TypeVar("T")
 class Dialog(ModalScreen[T | None]):
     """A box in the middle."""
 
-    CSS_PATH = "modals.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
 
     def __init__(self, title: str, lines: Sequence[Line] = ()) -> None:

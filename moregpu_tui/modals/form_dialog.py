@@ -22,7 +22,6 @@ T = TypeVar("T", bound=msgspec.Struct)
 class FormDialog(ModalScreen[T | None], Generic[T]):
     """Dismisses with the Struct, or None."""
 
-    CSS_PATH = "modals.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False),
         Binding("f10,ctrl+s", "send", show=False, priority=True),

@@ -18,7 +18,6 @@ from moregpu_tui.widgets.lines_view import LinesView
 class Help(ModalScreen[None]):
     """Scroll with the usual keys, leave with any of Esc, q, ?."""
 
-    CSS_PATH = "modals.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,f1,enter", "leave", show=False)]
 
     def __init__(self, screen: str, role: str, readonly: bool) -> None:

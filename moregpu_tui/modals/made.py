@@ -21,7 +21,6 @@ LINE = 60
 class Made(ModalScreen[None]):
     """A line, what it is for, how long it is good; `y` copies, `o` shows the QR code."""
 
-    CSS_PATH = "modals.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,q", "leave", show=False),
         Binding("y", "copy", show=False),

@@ -26,7 +26,6 @@ _COLUMNS = (
 class Palette(ModalScreen[tuple[str, str] | None]):
     """Dismisses with (id of an action, its argument), or None."""
 
-    CSS_PATH = "modals.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False),
         Binding("down,ctrl+n", "move(1)", show=False, priority=True),

@@ -25,7 +25,6 @@ class Access(PoolScreen):
     here: ClassVar[str] = "access"
     footer: ClassVar[tuple[str, ...]] = ("invite.new", "token.new", "access.revoke", "ledger.verify", "app.help")
     BINDINGS = bindings_for("access")
-    CSS_PATH = ["base.tcss", "access.tcss"]
 
     def body(self) -> ComposeResult:
         """The pool, then two tables."""

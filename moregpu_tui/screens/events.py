@@ -24,7 +24,6 @@ class Events(PoolScreen):
     here: ClassVar[str] = "events"
     footer: ClassVar[tuple[str, ...]] = ("log.follow", "list.filter", "log.level", "log.source", "log.wrap", "app.help")
     BINDINGS = bindings_for("events")
-    CSS_PATH = ["base.tcss", "events.tcss"]
 
     def __init__(self) -> None:
         super().__init__()

@@ -27,7 +27,6 @@ CHOICES: dict[str, tuple[str, str]] = {
 class FirstRun(Screen[None]):
     """Three ways in."""
 
-    CSS_PATH = ["base.tcss", "first_run.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("1", "choose('start')", show=False),
         Binding("2", "choose('connect')", show=False),

@@ -29,7 +29,6 @@ class JobPage(PoolScreen):
     here: ClassVar[str] = "job"
     footer: ClassVar[tuple[str, ...]] = ("job.verify", "job.preview", "job.cancel", "job.retry", "app.help", "app.back")
     BINDINGS = bindings_for("job")
-    CSS_PATH = ["base.tcss", "job.tcss"]
 
     def __init__(self) -> None:
         super().__init__()

@@ -27,7 +27,6 @@ class Jobs(PoolScreen):
     here: ClassVar[str] = "jobs"
     footer: ClassVar[tuple[str, ...]] = ("job.new", "job.cancel", "job.retry", "list.filter", "list.sort", "app.help")
     BINDINGS = bindings_for("jobs")
-    CSS_PATH = ["base.tcss", "jobs.tcss"]
 
     def __init__(self) -> None:
         super().__init__()

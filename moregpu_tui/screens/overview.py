@@ -37,7 +37,6 @@ class Overview(PoolScreen):
     here: ClassVar[str] = "overview"
     footer: ClassVar[tuple[str, ...]] = ("job.new", "invite.new", "app.menu", "view.radar", "app.help", "app.back")
     BINDINGS = bindings_for("overview")
-    CSS_PATH = ["base.tcss", "overview.tcss"]
 
     def __init__(self) -> None:
         super().__init__()

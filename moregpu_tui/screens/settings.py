@@ -29,7 +29,6 @@ class SettingsPage(PoolScreen):
     here: ClassVar[str] = "settings"
     footer: ClassVar[tuple[str, ...]] = ("form.reset", "app.help", "app.escape")
     BINDINGS = bindings_for("settings")
-    CSS_PATH = ["base.tcss", "settings.tcss"]
 
     def body(self) -> ComposeResult:
         """The form, and the pool's disk."""

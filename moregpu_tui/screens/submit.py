@@ -36,7 +36,6 @@ class SubmitForm(PoolScreen):
     here: ClassVar[str] = "submit"
     footer: ClassVar[tuple[str, ...]] = ("form.submit", "form.reset", "app.help", "app.escape")
     BINDINGS = bindings_for("submit")
-    CSS_PATH = ["base.tcss", "submit.tcss"]
 
     def __init__(self) -> None:
         super().__init__()

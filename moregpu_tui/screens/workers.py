@@ -35,7 +35,6 @@ class Workers(PoolScreen):
         "worker.pause", "worker.drain", "worker.ceiling", "worker.revoke", "list.filter", "app.help",
     )  # fmt: skip
     BINDINGS = bindings_for("workers")
-    CSS_PATH = ["base.tcss", "workers.tcss"]
 
     def __init__(self) -> None:
         super().__init__()

@@ -268,11 +268,21 @@ def clean_data(value: Any, depth: int = 4) -> Any:
 
 
 def _live(event: Event) -> Event:
-    """The event that comes once a second for each worker: one text in it."""
-    reason = event.data.get("reason", "")
-    if isinstance(reason, str) and (not reason or (reason.isascii() and reason.isprintable() and len(reason) < 100)):
-        return event
-    return msgspec.structs.replace(event, data={**event.data, "reason": _name(str(reason))})
+    """The event that comes once a second for each worker: five figures and one text of it, and nothing else."""
+    data = event.data
+    duty = data.get("duty")
+    return Event(
+        type="worker.live",
+        id=_name(event.id),
+        at=event.at,
+        data={
+            "duty": {"all": mean_duty(duty)} if isinstance(duty, dict) else None,
+            "user_load": data.get("user_load"),
+            "reason": _name(str(data.get("reason") or "")),
+            "round_trip_s": data.get("round_trip_s"),
+            "leases": data.get("leases"),
+        },
+    )
 
 
 def _task(view: TaskView) -> Task:
