@@ -55,12 +55,12 @@ def opened(live: OldPool, tensor: Tensor) -> Any:
 @pytest.mark.slow
 def test_parts_of_a_product_come_before_its_end_and_make_the_whole(live: OldPool) -> None:
     rng = np.random.default_rng(1)
-    a, b = (rng.standard_normal((700, 700)).astype(np.float32) for _ in range(2))
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((900, 700), (700, 500)))
     spec = KernelSpec(operation="matmul", inputs={"a": put(live, a), "b": put(live, b)})
     submit = Submit(
         id=1, spec=msgspec.Raw(msgspec.msgpack.encode(spec)), idempotency_key="parts", progress=True, parts=True
     )
-    whole = np.full((700, 700), np.nan, np.float32)
+    whole = np.full((900, 500), np.nan, np.float32)
     shares: list[float] = []
     with connect(
         live.base.replace("https://", "wss://") + "/v1/link",
@@ -70,13 +70,14 @@ def test_parts_of_a_product_come_before_its_end_and_make_the_whole(live: OldPool
         max_size=MAX_FROM_LINK_BYTES,
     ) as socket:
         socket.send(msgspec.msgpack.encode(submit))
-        lost = 0
+        parts = lost = 0
         while True:
             message = msgspec.msgpack.decode(socket.recv(60), type=FromLink)
             assert not isinstance(message, Refused), message
             if isinstance(message, Progress):
                 shares.append(message.grains_done / message.grains)
             elif isinstance(message, Part):
+                parts += 1
                 rows, columns = message.places["out"]
                 try:
                     whole[slice(*rows), slice(*columns)] = opened(live, message.outputs["out"])
@@ -92,6 +93,7 @@ def test_parts_of_a_product_come_before_its_end_and_make_the_whole(live: OldPool
     filled = ~np.isnan(whole)
     assert np.array_equal(whole[filled], result[filled])
     assert filled.all() or lost
+    assert parts > 1
 
 
 @pytest.mark.slow
