@@ -1,17 +1,21 @@
-"""Draws what the installers and the desktop show: `python -m assets.draw_icons` writes `assets/icons/`.
+"""Draws what the installers and the desktop show: `python -m assets.draw_icons`.
 
 The same drawing as the live icon (`moregpu_tray.icon.draw`), so that there is one source of every picture; a test
-compares what is kept here with what is drawn.
+compares what is kept with what is drawn. Files of the installers go to `assets/icons/`, the live icon's to
+`moregpu_tray/icon/pictures.msgpack`.
 """
 
 from __future__ import annotations
 
-import sys
+import zlib
 from pathlib import Path
 
+import msgspec
 from PIL import Image
 
 from moregpu_tray.icon.draw import draw
+from moregpu_tray.icon.pictures import FILE, entry, every_picture
+from moregpu_tray.icon.pictures import SIZES as PANEL_SIZES
 from moregpu_tray.icon.protocol import Picture
 from moregpu_tray.view import Mood
 
@@ -29,6 +33,18 @@ def main(folder: Path = FOLDER) -> None:
     _program(256).save(folder / "moregpu.ico", sizes=sizes, append_images=[_program(side) for side, _ in sizes[:-1]])
     _program(512).save(folder / "moregpu.icns")
     sheet().save(folder / "sheet.png", optimize=True)
+
+
+def keep_pictures(file: Path = FILE) -> None:
+    """Write the live icon's pictures; the same bytes each time."""
+    kept: dict[str, bytes] = {}
+    for picture in every_picture():
+        for size in PANEL_SIZES:
+            for dark in (True, False):
+                red, green, blue, alpha = draw(picture, size, dark=dark).split()
+                pixels = Image.merge("RGBA", (alpha, red, green, blue)).tobytes()
+                kept[entry(picture, size, dark)] = zlib.compress(pixels, 9)
+    file.write_bytes(msgspec.msgpack.encode(kept))
 
 
 def _program(size: int) -> Image.Image:
@@ -50,4 +66,5 @@ def sheet() -> Image.Image:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
+    main()
+    keep_pictures()

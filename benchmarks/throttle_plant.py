@@ -79,8 +79,8 @@ def recorded(recording: Recording) -> Trace:
     trace.kind, trace.time = "recorded", np.arange(count) * STEP_S
     places = np.minimum((trace.time / recording.period_s).astype(int), len(recording.samples) - 1)
     trace.use = np.array([sample.others for sample in recording.samples])[places]
-    idle = np.array([np.inf if sample.idle_s is None else sample.idle_s for sample in recording.samples])
-    fell = np.flatnonzero(np.diff(idle, prepend=np.inf) < 0)
+    idle = np.array([1e9 if sample.idle_s is None else sample.idle_s for sample in recording.samples])
+    fell = np.flatnonzero(np.diff(idle, prepend=1e9) < 0)
     trace.events = np.zeros(count, bool)
     trace.events[(fell * recording.period_s / STEP_S).astype(int)] = True
     trace.busy = np.zeros(count, bool)

@@ -123,6 +123,7 @@ def _show_the_other() -> int:
 
 
 def _join(given: argparse.Namespace) -> int:
+    import textwrap
     from pathlib import Path
 
     from moregpu.errors import InviteRefused, NotConfigured
@@ -142,7 +143,8 @@ def _join(given: argparse.Namespace) -> int:
         invite = parse_invite(getpass.getpass("Invite (one line, from `moregpu invite`): "))
     if invite is None:
         raise NotConfigured("no invite was given", "paste it when asked, or pipe it in: moregpu-tray join < invite.txt")
-    _say(promise(invite, config.ceiling, config.schedule))
+    for line in promise(invite, config.ceiling, config.schedule).split("\n"):
+        _say(textwrap.fill(line, 100, subsequent_indent="  "))
     if typed is not None and not given.yes:
         sys.stdout.write("Join this pool? [Y/n] ")
         sys.stdout.flush()

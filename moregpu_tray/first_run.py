@@ -8,7 +8,10 @@ from moregpu.wire.text import clean
 
 
 def promise(invite: Invite, ceiling: float, schedule: str) -> str:
-    """What a person compares and reads: the words first, the name after, then what it means for this machine."""
+    """What a person compares and reads: the words first, the name after, then what it means for this machine.
+
+    A line is a paragraph; whoever shows it wraps it.
+    """
     name = clean(invite.pool_name, 100) or "(no name)"
     return (
         "Compare these words with those that the pool's admin sees:\n"
@@ -17,11 +20,11 @@ def promise(invite: Invite, ceiling: float, schedule: str) -> str:
         f"The pool is called: {name}\n"
         f"It is reached at: {clean(', '.join(invite.addresses), 300)}\n"
         "\n"
-        "What will run here: fixed mathematical kernels, on the data that comes with them. They see nothing else of\n"
+        "What will run here: fixed mathematical kernels, on the data that comes with them. They see nothing else of "
         "this machine: no files, no programs, no network.\n"
         f"How much: up to {ceiling:.0%} of the processor cores that you lend, {_when(schedule)}.\n"
-        "It steps back within a tenth of a second when you touch mouse or keyboard, and stops on battery, when the\n"
-        "machine is hot, and while a program is full screen.\n"
+        "It steps back within a tenth of a second when you touch mouse or keyboard, and stops on battery, when the "
+        "machine is hot, and while a program is full screen."
     )
 
 

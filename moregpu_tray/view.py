@@ -54,6 +54,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
                 return Mood.PAUSED
             case "pending":
                 return Mood.WAITING
+            case "starting" if self.status.reason:  # a keyring that is locked
+                return Mood.WAITING
             case _:
                 return Mood.OFFLINE
 
@@ -70,6 +72,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
             return f"{what}: {status.reason}" if status.reason else what
         if status.state == "paused":
             return status.reason if status.reason.startswith("paused") else f"paused: {status.reason}"
+        if status.state == "starting" and status.reason:
+            return status.reason
         return status.line
 
     @property

@@ -19,7 +19,7 @@ from moregpu_tray.icon.bus_menu import INTERFACE as MENU
 from moregpu_tray.icon.bus_menu import PATH as MENU_PATH
 from moregpu_tray.icon.bus_menu import PROPERTIES as MENU_PROPERTIES
 from moregpu_tray.icon.bus_menu import BusMenu
-from moregpu_tray.icon.draw import draw
+from moregpu_tray.icon.pictures import argb
 from moregpu_tray.icon.protocol import Face, Picture
 from moregpu_tray.menu import Do, Item
 from moregpu_tray.view import Mood
@@ -32,7 +32,6 @@ WATCHER = "org.kde.StatusNotifierWatcher"
 _WATCHER_PATH = "/StatusNotifierWatcher"
 _PROPERTIES = "org.freedesktop.DBus.Properties"
 _INTROSPECTABLE = "org.freedesktop.DBus.Introspectable"
-SIZES = (22, 24, 32, 48)
 CALL_S = 3.0
 
 
@@ -183,7 +182,7 @@ class NotifierItem:
     def _paint(self) -> None:
         if self._drawn != self._face.picture:
             self._drawn = self._face.picture
-            self._pixels = [_pixels(self._drawn, size, self._dark) for size in SIZES]
+            self._pixels = [[size, size, pixels] for size, pixels in argb(self._drawn, self._dark)]
 
     def _signal(self, member: str) -> None:
         if self._bus is not None and self._bus.connected:
@@ -244,14 +243,6 @@ class NotifierItem:
             "ItemIsMenu": Variant("b", False),
             "Menu": Variant("o", MENU_PATH),
         }
-
-
-def _pixels(picture: Picture, size: int, dark: bool) -> list[Any]:
-    """Width, height, and ARGB32 in network order."""
-    red, green, blue, alpha = draw(picture, size, dark=dark).split()
-    from PIL import Image
-
-    return [size, size, Image.merge("RGBA", (alpha, red, green, blue)).tobytes()]
 
 
 def _description(interface: str, properties: dict[str, Variant]) -> str:

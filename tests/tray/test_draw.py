@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import zlib
 from itertools import combinations
 from pathlib import Path
 
+import msgspec
 import pytest
 from PIL import Image, ImageChops
 
-from assets.draw_icons import FOLDER, main
+from assets.draw_icons import FOLDER, keep_pictures, main
 from moregpu_tray.icon.draw import SIZES, draw
+from moregpu_tray.icon.pictures import FILE, argb, every_picture
+from moregpu_tray.icon.pictures import SIZES as PANEL_SIZES
 from moregpu_tray.icon.protocol import STEPS, Picture
 from moregpu_tray.view import Mood
 
@@ -53,3 +57,20 @@ def test_the_pictures_in_assets_are_the_ones_that_are_drawn(tmp_path: Path) -> N
         kept = Image.open(FOLDER / file.name)
         assert kept.size == Image.open(file).size
         assert difference(kept, Image.open(file)) < 1.0, f"{file.name}: run python -m assets.draw_icons"
+
+
+def test_the_live_icons_pictures_are_the_ones_that_are_drawn(tmp_path: Path) -> None:
+    keep_pictures(tmp_path / "pictures")
+    drawn, kept = (msgspec.msgpack.decode(file.read_bytes()) for file in (tmp_path / "pictures", FILE))
+    assert list(drawn) == list(kept)
+    for name in drawn:
+        fresh, old = zlib.decompress(drawn[name]), zlib.decompress(kept[name])
+        assert len(fresh) == len(old)
+        far = max(abs(one - other) for one, other in zip(fresh, old, strict=True))
+        assert far < 40, f"{name}: run python -m assets.draw_icons"
+
+
+def test_every_picture_that_can_be_asked_for_is_there() -> None:
+    for picture in every_picture():
+        for dark in (True, False):
+            assert [len(pixels) for _, pixels in argb(picture, dark)] == [4 * size * size for size in PANEL_SIZES]

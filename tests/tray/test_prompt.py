@@ -21,9 +21,14 @@ pytest.importorskip("tkinter", reason="missing: tkinter; mend: apt-get install p
 def invite() -> Invite:
     keys = PoolKeys.generate()
     return Invite(
-        addresses=("192.0.2.7:8787",), pool_id=keys.pool_id, cs_pub=keys.cs_pub, invite_id="i-" + 26 * "0", secret=bytes(16),
-        pin=bytes(32), pool_name="attic",
-    )  # fmt: skip
+        addresses=("192.0.2.7:8787",),
+        pool_id=keys.pool_id,
+        cs_pub=keys.cs_pub,
+        invite_id="i-" + 26 * "0",
+        secret=bytes(16),
+        pin=bytes(32),
+        pool_name="attic",
+    )
 
 
 def xdotool(name: str, *words: str) -> str:
@@ -34,11 +39,10 @@ def xdotool(name: str, *words: str) -> str:
 
 
 def prompt(name: str | None) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
     environment = plain_environment() | ({"DISPLAY": name} if name else {})
-    process = subprocess.Popen(
-        [sys.executable, "-m", "moregpu_tray.prompt"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env=environment,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "moregpu_tray.prompt"]
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
     assert process.stdin is not None
     process.stdin.write(json.dumps({"ceiling": 0.5, "schedule": "22:00-07:00"}))
     process.stdin.close()

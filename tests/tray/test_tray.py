@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ from moregpu.client.pool import Pool
 from moregpu.wire.api import InviteRequest
 from moregpu.worker.throttle.controller import ACTIVE_DUTY
 from moregpu.workloads import KernelSpec
+from tests.displays import need
 from tests.tray.desktop import Desktop, Tray, desktop, plain_environment, until
 
 pytestmark = pytest.mark.slow
@@ -239,6 +241,53 @@ def test_a_display_that_is_not_there_is_no_traceback(tmp_path: Path) -> None:
         assert "Traceback" not in tray.output() + tray.log()
     finally:
         tray.end()
+
+
+# ---- keyrings ----
+
+
+@contextmanager
+def keyring(place: Desktop, *, unlocked: bool) -> Generator[None]:
+    """GNOME's keyring on the desktop's bus, with a password of its own."""
+    need("gnome-keyring-daemon", "gnome-keyring")
+    command = ["gnome-keyring-daemon", "--foreground", "--components=secrets", "--unlock" if unlocked else "--start"]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=place.tray.environment,
+        text=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write("a password" if unlocked else "")
+    process.stdin.close()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_keys_are_kept_in_the_keyring_and_one_that_is_locked_is_waited_for(steady: Desktop, pool: Pool) -> None:
+    tray = steady.tray
+    del tray.environment["MOREGPU_SECRETS"]
+    home = tray.home.parent / "user"
+    (home / ".cache").mkdir(parents=True)
+    tray.environment |= {"HOME": str(home)}
+    with keyring(steady, unlocked=True):
+        process = joined(steady, pool)
+        assert tray.status()["view"]["secrets"] == "secrets are in this system's keyring"
+        worker = tray.status()["view"]["status"]["worker"]
+        assert not (tray.home / "state" / "worker" / "secrets").exists()
+        tray.say("quit")
+        process.wait(20)
+    with keyring(steady, unlocked=False):
+        tray.start()
+        tray.until(lambda report: report["mood"] == "waiting" and "keyring" in report["line"])
+    with keyring(steady, unlocked=True):
+        report = tray.until(lambda report: report["view"]["status"]["state"] == "online")
+        assert report["view"]["status"]["worker"] == worker, "the same keys, never new ones"
 
 
 # ---- mistakes ----

@@ -21,6 +21,7 @@ def view(**status: Any) -> View:
         (View(joined=True), Mood.OFFLINE),
         (view(state="connecting"), Mood.OFFLINE),
         (view(state="pending"), Mood.WAITING),
+        (view(state="starting", reason="the keyring is locked"), Mood.WAITING),
         (view(state="online", duty=0.8), Mood.IDLE),
         (view(state="online", duty=0.8, running=1), Mood.WORKING),
         (view(state="online", duty=0.15, running=1), Mood.YIELDING),
@@ -38,6 +39,7 @@ def test_every_state_has_its_mood(shown: View, mood: Mood) -> None:
     [
         (View(), "this machine belongs to no pool yet"),
         (View(trouble="The invite was used"), "The invite was used"),
+        (view(state="starting", reason="the keyring is locked"), "the keyring is locked"),
         (view(state="paused", reason="paused: on battery"), "paused: on battery"),
         (view(state="paused", reason="leaving room for your programs"), "paused: leaving room for your programs"),
         (

@@ -1,0 +1,177 @@
+"""Does the owner feel it, and how much is harvested? The controller on an honest model, on recorded machines, and live.
+
+    python -m benchmarks.throttle --check        about four minutes, of which three are the live loop
+    python -m benchmarks.throttle --quick        the model and the recordings alone
+
+Model: held-out seeds of five traces, against four other rules. Recordings: `benchmarks/traces/*.json`, made by
+`moregpu-tray record-load`. Live: a real X server, the real agent and its compute process, 20 inputs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from benchmarks import report
+from benchmarks.report import Result, result
+from benchmarks.throttle_plant import LOAD_PERIOD_S, TRACES, Trace, drive, measure, ours, recorded
+from moregpu.worker.probes.record import Recording
+from moregpu.worker.throttle.controller import Signals
+
+HELD_OUT = range(12)
+"""The constants were tuned on seeds 100 and up."""
+
+LIVE_INPUTS = 20
+CEILING = 0.85
+FOLDER = Path(__file__).parent / "traces"
+
+Rule = Callable[[Signals, float], float]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run it."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    quick = "--quick" in given
+    report.run("Throttle", lambda: measured(quick), [word for word in given if word != "--quick"])
+
+
+def measured(quick: bool) -> list[Result]:
+    """All figures."""
+    figures = [*on_the_model(), *on_recordings()]
+    return figures if quick else [*figures, *live()]
+
+
+# ---- the model -------------------------------------------------------------------------------------------------------
+
+
+def on_the_model() -> list[Result]:
+    """Medians over held-out seeds, and what other rules reach in the same place."""
+    names = {"yield_s": "yield", "felt_s": "high duty while the owner works", "reversals_per_min": "reversals"}
+    found: list[Result] = []
+    for kind in TRACES:
+        by_rule = {rule: _runs(kind, make) for rule, make in RULES.items()}
+        for figure, unit, better, bar in _bars(kind):
+            peers = {rule: float(np.median(runs[figure])) for rule, runs in by_rule.items() if rule != "ours"}
+            one = result(f"{kind}: {names.get(figure, figure)}", by_rule["ours"][figure], unit, better, bar)
+            one.peers, one.note = peers, ", ".join(f"{rule} {value:.2g}" for rule, value in peers.items())
+            found.append(one)
+    return found
+
+
+def _bars(kind: str) -> list[tuple[str, str, str, float | None]]:
+    """The bars of `throttle.md`."""
+    bars: list[tuple[str, str, str, float | None]] = [("reversals_per_min", "1/min", "lower", 0.0)]
+    if kind == "noise":
+        return [*bars, ("harvest", "mean duty", "higher", 0.75)]
+    bars.append(("yield_s", "s", "lower", 0.8 if kind == "compile" else 0.06))
+    return [*bars, ("felt_s", "s", "lower", 0.1 if kind == "step" else None)]
+
+
+def _runs(kind: str, make: Callable[[], Rule]) -> dict[str, list[float]]:
+    runs: dict[str, list[float]] = {}
+    for seed in HELD_OUT:
+        trace = Trace(kind, seed)
+        for name, value in measure(trace, drive(trace, seed, make()), CEILING).items():
+            runs.setdefault(name, []).append(value)
+    return runs
+
+
+def _fixed() -> Rule:
+    return lambda _signals, _now: CEILING
+
+
+def _boinc() -> Rule:
+    """Suspend when others use more than 25 %; looked at every 10 s."""
+    state = {"at": 0.0, "duty": CEILING}
+
+    def decide(signals: Signals, now: float) -> float:
+        if signals.load is not None and now - state["at"] >= 10.0:
+            state["at"] = now
+            state["duty"] = 0.0 if signals.load.total - signals.load.own > 0.25 else CEILING
+        return state["duty"]
+
+    return decide
+
+
+def _from_total() -> Rule:
+    """Duty from total load, our own included: it mistakes itself for the owner."""
+    state = {"duty": CEILING}
+
+    def decide(signals: Signals, _now: float) -> float:
+        if signals.load is not None:
+            state["duty"] = 0.05 + (CEILING - 0.05) * max(0.0, CEILING - min(1.0, signals.load.total)) / CEILING
+        return state["duty"]
+
+    return decide
+
+
+def _pi_on_total() -> Rule:
+    """A PI controller that holds total load at the ceiling."""
+    state = {"sum": 0.0, "duty": CEILING}
+
+    def decide(signals: Signals, _now: float) -> float:
+        if signals.load is not None:
+            error = CEILING - min(signals.load.total, 1.3)
+            state["sum"] = min(max(state["sum"] + 0.8 * error * LOAD_PERIOD_S, 0.0), CEILING)
+            state["duty"] = min(max(state["sum"] + 0.3 * error, 0.0), CEILING)
+        return state["duty"]
+
+    return decide
+
+
+RULES: dict[str, Callable[[], Rule]] = {
+    "ours": ours, "fixed": _fixed, "BOINC": _boinc, "total load": _from_total, "PI on total": _pi_on_total,
+}  # fmt: skip
+
+
+# ---- recordings ------------------------------------------------------------------------------------------------------
+
+
+def on_recordings() -> list[Result]:
+    """The same controller on what real machines did."""
+    found: list[Result] = []
+    for file in sorted(FOLDER.glob("*.json")):
+        recording = msgspec.json.decode(file.read_bytes(), type=Recording)
+        trace = recorded(recording)
+        duties = [drive(trace, seed, ours()) for seed in range(5)]
+        free = np.maximum(CEILING - trace.use, 0.0)
+        taken = [float(np.minimum(duty, free).sum() / free.sum()) for duty in duties]
+        over = [float((np.maximum(trace.use + duty - 1.0, 0.0)).mean()) for duty in duties]
+        runs = [measure(trace, duty, CEILING)["reversals_per_min"] for duty in duties]
+        note = f"{recording.system}, {len(trace.time) * 0.02:.0f} s, others {float(trace.use.mean()):.0%}"
+        found += [
+            result(f"{file.stem}: harvested of what is free", taken, "share", "higher", 0.80, note),
+            result(f"{file.stem}: asked beyond the machine", over, "mean duty", "lower", 0.05),
+            result(f"{file.stem}: reversals", runs, "1/min"),
+        ]
+    return found
+
+
+# ---- live ------------------------------------------------------------------------------------------------------------
+
+
+def live() -> list[Result]:
+    """Input at a real X server, until the agent cut the duty, and what its compute process took after that."""
+    if shutil.which("Xvfb") is None:
+        return [Result(name="live: input to cut", value=0.0, unit="s", skipped="Xvfb is not installed")]
+    from tests.displays import screen
+    from tests.worker.yielding import input_to_cut
+
+    with screen() as x, tempfile.TemporaryDirectory() as folder:
+        cuts = asyncio.run(input_to_cut(Path(folder), x.name, LIVE_INPUTS))
+    return [
+        result("live: input to cut, worst", [cut for cut, _ in cuts], "s", "lower", 0.1, of=max),
+        result("live: input to cut", [cut for cut, _ in cuts], "s"),
+        result("live: compute after the cut", [share for _, share in cuts], "cores", "lower", 0.25),
+    ]
+
+
+if __name__ == "__main__":
+    main()
