@@ -16,7 +16,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 WITH_TESTS := .[test,gpu,tray,tui]
-PACKAGES := moregpu moregpu_tui moregpu_tray kernels tests benchmarks installers assets
+PACKAGES := moregpu moregpu_tui moregpu_tray kernels examples tests benchmarks installers assets
 
 help:
 	@sed -n '3,9s/^#   //p' Makefile

@@ -42,16 +42,19 @@ class Calls:
         self._timeout_s = timeout_s
         self._local = threading.local()
         self._lock = threading.Lock()
-        self._connections: set[http.client.HTTPSConnection] = set()
+        self._connections: dict[http.client.HTTPSConnection, threading.Thread] = {}
         self._closed = False
 
     def close(self) -> None:
         """Close all connections, those of other threads too; transfers under way end with `Unreachable`."""
         self._closed = True
         with self._lock:
-            connections = list(self._connections)
-        for connection in connections:
-            _break(connection)
+            connections = list(self._connections.items())
+        for connection, owner in connections:
+            if owner.is_alive():
+                _break(connection)
+            else:
+                connection.close()
         self.drop()
 
     def request(
@@ -94,7 +97,7 @@ class Calls:
             connection.close()
             self._local.connection = None
             with self._lock:
-                self._connections.discard(connection)
+                self._connections.pop(connection, None)
 
     def retrying(self, attempt: Callable[[], Answer], progress: Callable[[], int] = lambda: 0) -> Answer:
         """Try again over fresh connections until `TRIES` in a row made no progress."""
@@ -128,7 +131,7 @@ class Calls:
             connection = open_http(self._address, self._pin, self._timeout_s)
             self._local.connection = connection
             with self._lock:
-                self._connections.add(connection)
+                self._connections[connection] = threading.current_thread()
         return connection
 
     def _given_up(self, error: Exception) -> MoreGPUError:

@@ -24,6 +24,7 @@ from moregpu.client.job import JobHandle, raise_unless_done
 from moregpu.client.signatures import verify_signed
 from moregpu.jobs import JOB_ENDED, JobState
 from moregpu.wire.api import JobView
+from moregpu.wire.text import clean
 
 JobArgument = Annotated[str, typer.Argument(help="The job's id, or a beginning of it that is unique.")]
 
@@ -121,16 +122,20 @@ def retry(
         raise_unless_done(view)
 
 
-def follow(handle: JobHandle, *, quiet: bool) -> JobView:
-    """Wait for a job's end; on a terminal its progress is shown meanwhile."""
-    show = None if quiet else progress_line()
-    if show is None:
+def follow(handle: JobHandle, *, quiet: bool, lines: bool = False) -> JobView:
+    """Wait for a job's end; on a terminal its progress is shown meanwhile, or wherever `lines` are asked for."""
+    show = None if quiet or lines else progress_line()
+    if show is None and not lines:
         return handle.wait()
     try:
         for progress in handle.watch():
-            show(describe(progress))
+            if show is not None:
+                show(describe(progress))
+            else:
+                typer.echo(clean(describe(progress), 200), err=True)
     finally:
-        show("")
+        if show is not None:
+            show("")
     return handle.view
 
 

@@ -44,6 +44,7 @@ COMMANDS: dict[str, Command] = {
     "network": Command("moregpu.cli.network", "network", "Round trip and throughput per worker."),
     "top": Command("moregpu.cli.network", "top", "Load and workers, again and again."),
     "audit": Command("moregpu.cli.pool", "audit", "Verify the ledger of results."),
+    "kernel": Command("moregpu.cli.kernel", "app", "Register WGSL kernels of your own."),
     "token": Command("moregpu.cli.token", "app", "Tokens for clients."),
     "login": Command("moregpu.cli.login", "login", "Save how to reach a pool."),
     "config": Command("moregpu.cli.config", "app", "Read and change settings."),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+import difflib
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import msgspec
 import typer
 
+from moregpu.cli.files import STANDARD, JobFile, load, load_job, save
 from moregpu.cli.jobs import follow, raise_unless_done, show_job, signers, without_keys
 from moregpu.cli.reach import ProfileOption, reach
 from moregpu.cli.show import JsonOption, print_json
@@ -22,73 +21,91 @@ if TYPE_CHECKING:
     from moregpu.client.job import JobHandle
     from moregpu.client.pool import Pool
 
-STANDARD = "-"
-
 
 def submit(
-    operation: Annotated[Operation, typer.Argument(help="The kernel.")],
+    operation: Annotated[
+        str, typer.Argument(metavar="KERNEL|JOB.toml", help="The kernel, or a file that says all of it.")
+    ],
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[A.npy [B.npy]]",
-            help="Its inputs; - reads standard input. Of a formula: its text, then NAME=x.npy.",
+            help="Its inputs, .npy or .safetensors[:NAME]; - reads standard input. Of a formula: its text, NAME=x.npy.",
         ),
     ] = None,
     size: Annotated[
         int | None, typer.Option(min=0, help="Benchmark: the pool makes data of this size and drops the output.")
     ] = None,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write the result here, as .npy; - is standard output.")
+        str | None,
+        typer.Option("--output", "-o", help="Write the result here, .npy or .safetensors; - is standard output."),
     ] = None,
-    scalar: Annotated[float, typer.Option(help="For saxpy and scale.")] = 1.0,
-    check: Annotated[Check, typer.Option(help="How the result is checked.")] = "spot",
-    engine: Annotated[Engine, typer.Option(help="Where it may run.")] = "auto",
+    scalar: Annotated[float | None, typer.Option(help="For saxpy and scale; 1 unless given.")] = None,
+    check: Annotated[Check | None, typer.Option(help="How the result is checked; spot unless given.")] = None,
+    engine: Annotated[Engine | None, typer.Option(help="Where it may run; auto unless given.")] = None,
+    device: Annotated[str | None, typer.Option(help="Run only on devices whose name holds this.")] = None,
     group: Annotated[str | None, typer.Option(help="Run only on workers of this group.")] = None,
-    priority: Annotated[int, typer.Option(min=-100, max=100, help="Higher runs first among your own jobs.")] = 0,
+    priority: Annotated[
+        int | None, typer.Option(min=-100, max=100, help="Higher runs first among your own jobs.")
+    ] = None,
     after: Annotated[list[str] | None, typer.Option(help="A job that must be done first; may be repeated.")] = None,
-    name: Annotated[str, typer.Option(help="Shown in lists.")] = "",
+    name: Annotated[str | None, typer.Option(help="Shown in lists.")] = None,
+    retries: Annotated[int | None, typer.Option(min=0, max=20, help="Failed attempts before a task fails.")] = None,
+    time_limit: Annotated[float | None, typer.Option(min=0.001, help="Seconds for one task.")] = None,
+    keep: Annotated[float | None, typer.Option(min=0, help="Seconds that outputs are kept.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of a benchmark's data.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for its end.")] = True,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Print a line for each step, also where there is no terminal.")
+    ] = False,
     as_json: JsonOption = False,
     profile: ProfileOption = None,
 ) -> None:
-    """Submit a kernel or a formula on .npy files, or a benchmark, and wait for its end.
+    """Submit a kernel or a formula on files, or a benchmark, and wait for its end.
 
     moregpu submit matmul a.npy b.npy -o c.npy
 
     moregpu submit matmul --size 2048
 
     moregpu submit formula "exp(-k*x*x) * sin(y)" x=x.npy y=y.npy k=0.5 -o z.npy
+
+    moregpu submit job.toml
     """
-    paths = inputs or []
-    if (size is None) == (not paths):
+    job = _job(operation, list(inputs or []), size, scalar, output)
+    if output is None and wait:
+        output = job.output
+    if (job.size is None) == (not job.inputs and not job.formula):
         raise InvalidRequest("give input files or --size, and not both", "moregpu submit matmul a.npy b.npy -o c.npy")
-    if output is not None and (size is not None or not wait):
+    if output is not None and (job.size is not None or not wait):
         raise InvalidRequest("there is no output to write", "a benchmark drops its own; --no-wait does not wait for it")
-    is_formula = operation == "formula" and size is None
-    named = _named(paths[1:]) if is_formula else {}
-    arrays = [] if is_formula else [_load(path) for path in paths]
+    given: dict[str, Any] = {
+        "check": check,
+        "engine": engine,
+        "device": device,
+        "group": group,
+        "priority": priority,
+        "after": tuple(after) if after else None,
+        "name": name,
+        "retries": retries,
+        "time_limit_s": time_limit,
+        "keep_s": keep,
+        "seed": seed,
+    }
+    options = cast("JobOptions", job.options | {key: value for key, value in given.items() if value is not None})
+    named = _named(job.inputs) if job.formula else {}
+    arrays = [] if job.formula else [load(str(path)) for path in job.inputs]
     if len(arrays) > 2:
         raise InvalidRequest(f"{len(arrays)} input files, and no kernel takes more than two")
-    options = JobOptions(
-        check=check,
-        engine=engine,
-        group=group,
-        priority=priority,
-        after=tuple(after or ()),
-        name=name,
-        seed=seed,
-    )
     with reach(profile) as pool:
-        if is_formula:
-            handle = pool.formula_job(paths[0], options=options, **named)
+        if job.formula:
+            handle = pool.formula_job(job.formula, options=options, **named)
         else:
-            handle = _submit(pool, operation, arrays, size, scalar, options)
+            handle = _submit(pool, job.operation, arrays, job.size, job.scalar, options)
         if not wait:
             print_json(without_keys(handle.view)) if as_json else typer.echo(handle.id)
             return
         quiet = as_json or output == STANDARD
-        follow(handle, quiet=quiet)
+        follow(handle, quiet=quiet and not watch, lines=watch)
         view = handle.status()
         signed = signers(handle) if view.tasks_done else {}
         if as_json:
@@ -97,7 +114,30 @@ def submit(
             show_job(msgspec.structs.replace(view, tasks=None), signed)
         raise_unless_done(view)
         if output is not None:
-            _save(handle.result(), output)
+            save(handle.result(), output)
+
+
+def _job(operation: str, inputs: list[str], size: int | None, scalar: float | None, output: str | None) -> JobFile:
+    """What is to be done: the file's word, or that of the command line."""
+    if operation.endswith(".toml"):
+        if inputs or size is not None or scalar is not None:
+            raise InvalidRequest("a job file says inputs, size and scalar itself", "write them there")
+        return load_job(operation)
+    known: tuple[str, ...] = get_args(Operation)
+    if operation not in known:
+        near = difflib.get_close_matches(operation, known, 1)
+        raise InvalidRequest(
+            f"there is no kernel {operation[:60]!r}",
+            f"did you mean {near[0]}?" if near else f"kernels: {', '.join(known)}; or a JOB.toml",
+        )
+    is_formula = operation == "formula" and size is None and bool(inputs)
+    return JobFile(
+        operation=cast("Operation", operation),
+        inputs=inputs[1:] if is_formula else inputs,
+        formula=inputs[0] if is_formula else "",
+        size=size,
+        scalar=1.0 if scalar is None else scalar,
+    )
 
 
 def _submit(
@@ -108,8 +148,10 @@ def _submit(
     return pool.kernel(operation, *arrays, scalar=scalar, **options)
 
 
-def _named(given: list[str]) -> dict[str, Any]:
+def _named(given: list[str] | dict[str, str | float]) -> dict[str, Any]:
     """Read a formula's inputs, each NAME=FILE.npy or NAME=NUMBER."""
+    if isinstance(given, dict):
+        return {name: load(value) if isinstance(value, str) else value for name, value in given.items()}
     inputs: dict[str, Any] = {}
     for one in given:
         name, equals, value = one.partition("=")
@@ -120,42 +162,5 @@ def _named(given: list[str]) -> dict[str, Any]:
         try:
             inputs[name] = float(value)
         except ValueError:
-            inputs[name] = _load(value)
+            inputs[name] = load(value)
     return inputs
-
-
-def _load(path: str) -> Any:
-    """Read one array. Pickled objects in it are refused, whatever the file says."""
-    import numpy as np
-
-    try:
-        source: Any = io.BytesIO(sys.stdin.buffer.read()) if path == STANDARD else Path(path)
-        array = np.load(source, allow_pickle=False)
-    except FileNotFoundError as error:
-        raise InvalidRequest(f"there is no file {path}") from error
-    except OSError as error:
-        raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, SyntaxError, UnicodeError, MemoryError) as error:
-        raise InvalidRequest(f"{path} is no .npy file of numbers: {error}", "numpy.save writes them") from error
-    if not isinstance(array, np.ndarray):
-        raise InvalidRequest(f"{path} holds several arrays", "save one array to a file: numpy.save")
-    return array
-
-
-def _save(array: Any, path: str) -> None:
-    """Write one array; a file appears whole or not at all."""
-    import numpy as np
-
-    if path == STANDARD:
-        np.save(sys.stdout.buffer, array)
-        return
-    place = Path(path)
-    fresh = place.with_name(f".{place.name}.part")
-    try:
-        with fresh.open("wb") as file:
-            np.save(file, array)
-        fresh.replace(place)
-    except OSError as error:
-        raise InvalidRequest(f"{path} cannot be written: {error.strerror or error}", "choose another place") from error
-    finally:
-        fresh.unlink(missing_ok=True)

@@ -8,6 +8,8 @@ from moregpu.wire.api import (
     GroupView,
     InviteRequest,
     InviteView,
+    KernelRequest,
+    KernelView,
     Me,
     NetworkView,
     PoolChange,
@@ -53,6 +55,18 @@ class Administration:
     def remove_worker(self, id: str) -> None:
         """Revoke a worker for good (admin)."""
         self.doors.call("DELETE", path_of("workers", id), type(None))
+
+    def kernels(self) -> list[KernelView]:
+        """The registered kernels."""
+        return self.doors.call("GET", "/v1/kernels", list[KernelView])
+
+    def add_kernel(self, source: str) -> KernelView:
+        """Register a WGSL kernel with its reference (admin); `custom` runs it. `docs/kernels.md` has an example."""
+        return self.doors.call("POST", "/v1/kernels", KernelView, body=KernelRequest(source=source))
+
+    def remove_kernel(self, name: str) -> None:
+        """Remove a registered kernel (admin); jobs that are there go on."""
+        self.doors.call("DELETE", path_of("kernels", name), type(None))
 
     def groups(self) -> list[GroupView]:
         """The groups of workers."""

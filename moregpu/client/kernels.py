@@ -76,6 +76,10 @@ class Kernels(Generic[Array, Number]):
         """
         return self._array(programs.formula(text, inputs, options or JobOptions()))
 
+    def custom(self, name: str, /, *, options: JobOptions | None = None, **inputs: Any) -> Array:
+        """Run a registered kernel on arrays of one shape and numbers: `custom("leaky_relu", a=a, slope=0.1)`."""
+        return self._array(programs.custom(name, inputs, options or JobOptions()))
+
     # composed: what is in between stays on the pool
 
     def linear(self, x: Any, weight: Any, bias: Any = None, **options: Unpack[JobOptions]) -> Array:

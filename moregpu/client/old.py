@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import math
+import weakref
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,7 @@ class MoreGPU:
         self.token = admin_token
         self.timeout = timeout
         self._doors = Doors(find_access(base_url, admin_token))
+        weakref.finalize(self, self._doors.close)  # programs of 1.x close nothing
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith(_LATER):

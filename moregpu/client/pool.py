@@ -116,6 +116,10 @@ class Pool(Kernels["Floats", float], Administration):
         step = Step("formula", inputs, 1.0, options or JobOptions(), text)
         return self.submit_job(self._kernel_spec(step))
 
+    def custom_job(self, name: str, /, *, options: JobOptions | None = None, **inputs: Any) -> JobHandle:
+        """Submit a registered kernel (see `custom`) and return at once with its handle."""
+        return self.submit_job(self._kernel_spec(Step("custom", inputs, 1.0, options or JobOptions(), kernel=name)))
+
     def benchmark(
         self, operation: Operation, size: int, *, scalar: float = 1.0, **options: Unpack[JobOptions]
     ) -> JobHandle:
@@ -281,7 +285,8 @@ class Pool(Kernels["Floats", float], Administration):
         from moregpu.client.arrays import common_floats, send  # NumPy loads here
 
         tensors = {name: self._tensor(value) for name, value in step.inputs.items() if isinstance(value, _REMOTE)}
-        arrays = {name: value for name, value in step.inputs.items() if name not in tensors}
+        numbers = {n: float(v) for n, v in step.inputs.items() if step.kernel and isinstance(v, int | float)}
+        arrays = {name: value for name, value in step.inputs.items() if name not in tensors and name not in numbers}
         floats = common_floats(arrays, tensors)
         dtypes = [*(tensor.dtype for tensor in tensors.values()), *(array.dtype.name for array in floats.values())]
         dtype = dtypes[0] if dtypes else "float32"
@@ -292,6 +297,8 @@ class Pool(Kernels["Floats", float], Administration):
             inputs=inputs,
             scalar=step.scalar,
             formula=step.formula,
+            kernel=step.kernel,
+            numbers=numbers,
             **step.options,
         )
 

@@ -35,6 +35,7 @@ class Step(NamedTuple):
     scalar: float
     options: JobOptions
     formula: str = ""
+    kernel: str = ""
 
 
 class Fetch(NamedTuple):
@@ -60,6 +61,11 @@ def kernel(operation: Operation, inputs: dict[str, Any], scalar: float, options:
 def formula(text: str, inputs: dict[str, Any], options: JobOptions) -> Program[Floats]:
     """One formula."""
     return (yield Fetch((yield Step("formula", inputs, 1.0, options, text))))
+
+
+def custom(name: str, inputs: dict[str, Any], options: JobOptions) -> Program[Floats]:
+    """One registered kernel."""
+    return (yield Fetch((yield Step("custom", inputs, 1.0, options, kernel=name))))
 
 
 def linear(x: Any, weight: Any, bias: Any, options: JobOptions) -> Program[Floats]:

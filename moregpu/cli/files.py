@@ -1,0 +1,172 @@
+"""Arrays in files: `.npy`, `.safetensors`, `-` for standard input and output; and jobs in `job.toml`.
+
+A file is data and nothing else: pickled objects are refused, whatever it says. What is written appears whole or not at
+all. safetensors: 8 bytes of header length, a JSON header, the data (github.com/huggingface/safetensors).
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Annotated, Any, cast
+
+import msgspec
+from msgspec import Meta
+
+from moregpu.errors import InvalidRequest
+from moregpu.jobs import Check, Engine
+from moregpu.workloads.kernel.spec import Operation
+
+STANDARD = "-"
+SAFETENSORS = ".safetensors"
+MAX_HEADER_BYTES = 100_000_000  # as safetensors itself limits it
+
+_DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "u1",
+           "BOOL": "b1"}  # fmt: skip
+_NAMES = {kind.lstrip("<"): name for name, kind in _DTYPES.items()}
+
+
+class JobFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a `job.toml` may say. Paths are relative to the file."""
+
+    operation: Operation
+    inputs: list[str] | dict[str, str | float] = []
+    formula: str = ""
+    size: Annotated[int, Meta(ge=0)] | None = None
+    scalar: float = 1.0
+    output: str | None = None
+    name: str | None = None
+    group: str | None = None
+    priority: int | None = None
+    after: list[str] | None = None
+    check: Check | None = None
+    engine: Engine | None = None
+    device: str | None = None
+    memory_bytes: int | None = None
+    time_limit_s: float | None = None
+    retries: int | None = None
+    keep_s: float | None = None
+    seed: int | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The fields that every job has, those that the file names."""
+        found = {name: getattr(self, name) for name in _COMMON if getattr(self, name) is not None}
+        return found | ({"after": tuple(found["after"])} if "after" in found else {})
+
+
+_COMMON = ("name", "group", "priority", "after", "check", "engine", "device", "memory_bytes", "time_limit_s", "retries",
+           "keep_s", "seed")  # fmt: skip
+
+
+def load_job(path: str) -> JobFile:
+    """Read a job.toml; its paths become ones from here."""
+    place = Path(path)
+    try:
+        job = msgspec.toml.decode(place.read_bytes(), type=JobFile)
+    except FileNotFoundError as error:
+        raise InvalidRequest(f"there is no file {path}") from error
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{path} is no job: {error}", "docs/quickstart.md shows one") from error
+
+    def here(value: str | float) -> Any:
+        return value if not isinstance(value, str) or value == STANDARD else str(place.parent / value)
+
+    inputs: Any = {name: here(value) for name, value in job.inputs.items()} if isinstance(job.inputs, dict) else [
+        here(value) for value in job.inputs
+    ]  # fmt: skip
+    return msgspec.structs.replace(job, inputs=inputs, output=here(job.output) if job.output else None)
+
+
+def load(path: str) -> Any:
+    """Read one array. `weights.safetensors:layer.0` names one of several."""
+    import numpy as np
+
+    file, _, tensor = path.partition(f"{SAFETENSORS}:")
+    if tensor or path.endswith(SAFETENSORS):
+        return _from_safetensors(f"{file}{SAFETENSORS}" if tensor else path, tensor)
+    try:
+        source: Any = io.BytesIO(sys.stdin.buffer.read()) if path == STANDARD else Path(path)
+        array = np.load(source, allow_pickle=False)
+    except FileNotFoundError as error:
+        raise InvalidRequest(f"there is no file {path}") from error
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, EOFError, SyntaxError, UnicodeError, MemoryError) as error:
+        raise InvalidRequest(f"{path} is no .npy file of numbers: {error}", "numpy.save writes them") from error
+    if not isinstance(array, np.ndarray):
+        raise InvalidRequest(f"{path} holds several arrays", "save one array to a file: numpy.save")
+    return array
+
+
+def save(array: Any, path: str) -> None:
+    """Write one array, as `.safetensors` where the name ends so, else as `.npy`."""
+    import numpy as np
+
+    if path == STANDARD:
+        np.save(sys.stdout.buffer, array)
+    elif path.endswith(SAFETENSORS):
+        _whole(path, lambda file: _to_safetensors(file, array))
+    else:
+        _whole(path, lambda file: np.save(file, array))
+
+
+def _whole(path: str, write: Callable[[IO[bytes]], None]) -> None:
+    place = Path(path)
+    fresh = place.with_name(f".{place.name}.part")
+    try:
+        with fresh.open("wb") as file:
+            write(file)
+        fresh.replace(place)
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be written: {error.strerror or error}", "choose another place") from error
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+def _from_safetensors(path: str, wanted: str) -> Any:
+    """Read one tensor; only its bytes."""
+    import numpy as np
+
+    try:
+        with Path(path).open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if length > MAX_HEADER_BYTES:
+                raise InvalidRequest(f"{path} is no .safetensors file: a header of {length} bytes")
+            header = msgspec.json.decode(file.read(length), type=dict[str, Any])
+            header.pop("__metadata__", None)
+            if (wanted and wanted not in header) or (not wanted and len(header) != 1):
+                names = ", ".join(sorted(header)[:20]) or "nothing"
+                raise InvalidRequest(f"{path} holds {names}", f"name one: {path}:NAME")
+            entry = msgspec.convert(header[wanted or next(iter(header))], _Entry)
+            if entry.dtype not in _DTYPES:
+                raise InvalidRequest(f"{path} holds {entry.dtype}, which NumPy lacks", "save it as F32 or F16")
+            begin, end = entry.data_offsets
+            file.seek(8 + length + begin)
+            return np.frombuffer(file.read(end - begin), _DTYPES[entry.dtype]).reshape(entry.shape)
+    except FileNotFoundError as error:
+        raise InvalidRequest(f"there is no file {path}") from error
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, struct.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MemoryError) as error:
+        raise InvalidRequest(f"{path} is no .safetensors file: {error}") from error
+
+
+def _to_safetensors(file: IO[bytes], array: Any) -> None:
+    kind = _NAMES[cast("str", array.dtype.str).lstrip("<|")]
+    entry = _Entry(dtype=kind, shape=array.shape, data_offsets=(0, array.nbytes))
+    header = msgspec.json.encode({"out": entry})
+    header += b" " * (-len(header) % 8)
+    file.write(struct.pack("<Q", len(header)) + header)
+    file.write(array.reshape(-1).view("u1").data if array.nbytes else b"")

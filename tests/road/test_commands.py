@@ -1,0 +1,133 @@
+"""The commands of admins and submitters against a real pool."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from moregpu.cli.files import load
+from moregpu.cli.loopback import LoopbackPool
+from moregpu.client.pool import Pool
+from moregpu.wire.api import TokenRequest
+
+
+def told(road: LoopbackPool, *arguments: str, given: str = "", code: int = 0) -> Any:
+    shown = road.run(*arguments, "--json", given=given)
+    assert shown.returncode == code, shown.stderr + shown.stdout
+    return json.loads(shown.stdout)
+
+
+def test_an_admin_manages_a_worker(road: LoopbackPool, pool: Pool) -> None:
+    assert told(road, "worker", "set", "anna", "--ceiling", "0.6", "--group", "night")["limits"]["ceiling"] == 0.6
+    assert told(road, "worker", "pause", "anna")["state"] == "paused"
+    assert told(road, "worker", "resume", "anna")["state"] == "online"
+    assert told(road, "worker", "set", "anna", "--ceiling", "1.0", "--no-group")["groups"] == []
+    assert told(road, "worker", "pause", "nobody", code=4)["error"]["type"] == "not-found"
+    assert told(road, "worker", "set", "anna", code=2)["error"]["type"] == "invalid-request"
+
+
+def test_the_pool_is_described_and_renamed(road: LoopbackPool, pool: Pool) -> None:
+    before = told(road, "pool", "info")["name"]
+    assert told(road, "pool", "rename", "attic")["name"] == "attic"
+    assert told(road, "pool", "rename", before)["name"] == before
+    assert {link["name"] for link in told(road, "network")["links"]} >= {"anna", "ben"}
+    assert told(road, "top", "--once")["pool"]["workers_online"] == 2
+    for arguments in (("pool", "info"), ("network",), ("top", "--once")):
+        assert road.run(*arguments).returncode == 0
+
+
+def test_a_token_is_made_listed_and_revoked(road: LoopbackPool, pool: Pool) -> None:
+    line = told(road, "token", "create", "--label", "short")["line"]
+    (id,) = [token["id"] for token in told(road, "token", "list") if token["label"] == "short"]
+    assert line not in road.run("token", "list").stdout
+    assert told(road, "token", "revoke", id) == {"revoked": id}
+    assert id not in {token["id"] for token in told(road, "token", "list")}
+
+
+def test_login_keeps_a_pool_under_a_name(road: LoopbackPool, pool: Pool) -> None:
+    line = pool.create_token(TokenRequest(label="me")).line
+    assert told(road, "login", "attic", given=line)["role"] == "submitter"
+    assert told(road, "jobs", "--profile", "attic") == []
+    assert told(road, "invite", "--profile", "attic", code=3)["error"]["type"] == "forbidden"
+    assert told(road, "login", "attic", "--forget")["forgotten"]
+    assert told(road, "jobs", "--profile", "attic", code=2)["error"]["type"] == "not-configured"
+
+
+def test_a_job_file_runs_with_files_in_and_out(road: LoopbackPool, tmp_path: Path) -> None:
+    a = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", a.T)
+    (tmp_path / "job.toml").write_text(
+        'operation = "matmul"\ninputs = ["a.npy", "b.npy"]\noutput = "c.safetensors"\nname = "from a file"\n'
+    )
+    made = told(road, "submit", str(tmp_path / "job.toml"), "--priority", "4")
+    assert made["name"] == "from a file"
+    assert np.array_equal(load(str(tmp_path / "c.safetensors")), a @ a.T)
+    again = road.run("submit", "relu", str(tmp_path / "c.safetensors"), "-o", str(tmp_path / "d.npy"), "--watch")
+    assert again.returncode == 0, again.stderr
+    assert "done" in again.stderr
+    assert np.array_equal(np.load(tmp_path / "d.npy"), a @ a.T)
+
+
+def test_a_job_that_was_cancelled_is_submitted_again(road: LoopbackPool, pool: Pool) -> None:
+    id = pool.benchmark("matmul", 64, group="nobody").id
+    assert told(road, "cancel", id)["state"] == "cancelled"
+    again = told(road, "retry", id)
+    assert again["id"] != id
+    told(road, "cancel", again["id"])
+
+
+def test_doctor_finds_a_pool_that_is_well(road: LoopbackPool) -> None:
+    found = {one["what"]: one for one in told(road, "doctor")}
+    assert found["pool"]["ok"]
+    assert "anna online" in found["workers"]["found"]
+
+
+def test_bench_measures_what_is_checked(road: LoopbackPool) -> None:
+    found = told(road, "bench", "--size", "128", "--runs", "1")
+    assert found["checked"]
+    assert found["workers"] == 2
+
+
+def test_a_machine_leaves_its_pool(lone: LoopbackPool) -> None:
+    lone.start_worker("zoe")
+    lone.wait_for_workers()
+    state = str(lone.home / "state" / "worker-zoe")
+    assert told(lone, "leave", "--yes", "--state", state, code=9)["error"]["type"] == "state-refused"  # it runs
+    lone.kill_worker("zoe")
+    assert "left" in told(lone, "leave", "--yes", "--state", state)
+    assert told(lone, "worker", "remove", "zoe", "--yes")["removed"].startswith("w-")
+    assert told(lone, "worker", "pause", "zoe", code=1)["error"]["type"] == "conflict"
+
+
+def test_the_class_of_1x_has_its_methods(road: LoopbackPool, pool: Pool) -> None:
+    import moregpu
+    from moregpu.errors import InvalidRequest, Unauthorized, Unavailable
+
+    base = f"https://127.0.0.1:{road.port}"
+    old = moregpu.MoreGPU(base, pool.create_token(TokenRequest(label="old")).line)
+    assert old.health()["ok"]
+    assert old.matmul([1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12], M=2, N=2, K=3) == [58, 64, 139, 154]
+    assert old.linear([1, 2], [1, 0, 0, 1], [10, 20], M=1, K=2, N=2) == [11, 22]
+    assert old.mlp([1, -2], [([1, 0, 0, 1], None, 2)], M=1, K=2) == [1, 0]
+    assert old.attention([1, 0, 0, 1], [1, 0, 0, 1], [1, 2, 3, 4], seq=2, d=2) == pytest.approx(
+        [1.66, 2.66, 2.34, 3.34], abs=0.01
+    )
+    assert (old.dot([1, 2], [3, 4]), old.sum([1, 2, 3]), old.mean([1, 2, 3]), old.norm([3, 4])) == (11, 6, 2, 5)
+    old.upload_weight("w", [1, 2, 3, 4], 2, 2, dtype="f16")
+    assert old.matmul_resident([1, 1], "w", M=1) == [4, 6]
+    assert [one["id"] for one in old.weights()] == ["w"]
+    assert [record["status"] for record in old.submit_batch([("relu", 100), ("matmul", 32)])] == ["done", "done"]
+    assert old.job(old.jobs()[0]["id"])["status"] == "done"
+    with pytest.raises(ValueError, match="unknown kernel"):
+        old.submit("matmull", 4)
+    with pytest.raises(InvalidRequest):
+        old.run("matmul", [1, 2, 3], [1], M=2, N=2, K=2)
+    with pytest.raises(Unavailable, match="model tier"):
+        old.train_load("gpt2")
+    with pytest.raises(Unauthorized):
+        moregpu.MoreGPU(base, pool.create_token(TokenRequest(label="x", expires_s=0.001)).line).gpu()
