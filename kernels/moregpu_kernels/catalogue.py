@@ -86,6 +86,10 @@ class Catalogue:
             self._judges[operation.name] = judge
         return operation
 
+    def keep(self, name: str, operation: CustomOperation) -> None:
+        """Know an operation under a name of the caller's choice, with no reference of its own."""
+        self._operations[name] = operation
+
     def plan(self, request: Request, traits: Traits) -> Plan:
         """Plan a registered operation. Raises BadShape as `moregpu_kernels.plan.plan` does."""
         return plan_custom(self._operations[request.operation], request, traits)

@@ -198,6 +198,10 @@ class PoolDesk:
 
         self._results.observe = told
 
+    def complete_jobs(self, complete: Callable[[JobSpec], JobSpec]) -> None:
+        """Let `complete` put what the pool holds for a new job (a registered kernel's text) into it, or refuse it."""
+        self._intake.complete = complete
+
     def rename(self, name: str) -> None:
         """Workers that come from now on are told this name."""
         self.pool_name = self._hub.pool_name = name

@@ -49,6 +49,8 @@ class Intake:
         self._wake = wake
         self._finish = finish
         self._quotas = quotas
+        self.complete: Callable[[JobSpec], JobSpec] = lambda spec: spec
+        """Puts in what the pool holds for a job, or raises `InvalidJob`."""
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
 
     async def submit(self, who: Principal, spec: JobSpec, idempotency_key: str, wait_s: float) -> JobRow:
@@ -168,6 +170,7 @@ class Intake:
         return spec, kind.plan(spec, self._fleet.summary())
 
     async def _checked(self, who: Principal, spec: JobSpec) -> JobSpec:
+        spec = self.complete(spec)
         workload(kind_of(spec)).validate(spec)
         tensors = tensors_of(spec)
         inline = sum(inline_bytes(tensor) for tensor in tensors.values())

@@ -36,6 +36,7 @@ from moregpu.coordinator.reach import Reach, host_of, listening_sockets, plain_l
 from moregpu.coordinator.residents import Residents
 from moregpu.coordinator.rotation import Rotation
 from moregpu.coordinator.settings import NAME_SETTING, PoolSettings
+from moregpu.coordinator.shelf import KernelShelf
 from moregpu.coordinator.shell import SystemClock, SystemEntropy, ThreadOffload
 from moregpu.coordinator.state import StateFolder, open_state
 from moregpu.coordinator.store.protocol import Store
@@ -195,6 +196,9 @@ async def _parts(config: ServeConfig) -> AsyncGenerator[tuple[list[Doorway], Ser
         desk.quotas = settings.limits.quotas
         residents = Residents(store, state.setting_key, os.urandom)
         await residents.load()
+        kernels = KernelShelf(store)
+        await kernels.load()
+        desk.complete_jobs(kernels.completed)
         measures = Measures(store, clock)
         desk.observe_results(measures.judged)
         services = Services(
@@ -216,6 +220,7 @@ async def _parts(config: ServeConfig) -> AsyncGenerator[tuple[list[Doorway], Ser
             auditor=Auditor(),
             settings=settings,
             residents=residents,
+            kernels=kernels,
             rotation=Rotation(state.keys, state.save_keys),
             measures=measures,
             certificate_sha256=certificate.leaf_sha256,

@@ -320,6 +320,25 @@ class RotateView(_View, frozen=True, kw_only=True):
     next_session_key: str = ""
 
 
+class KernelRequest(_Body, frozen=True, kw_only=True):
+    """POST /v1/kernels: register a kernel, its whole text with front matter and reference (`docs/kernels.md`)."""
+
+    source: Annotated[str, Meta(title="WGSL", min_length=1, max_length=16_384)]
+
+
+class KernelView(_View, frozen=True, kw_only=True):
+    """A registered kernel."""
+
+    name: str
+    digest: str
+    summary: str = ""
+    inputs: list[str] = []
+    parameters: list[str] = []  # numbers that a job gives
+    reference: str = ""  # the formula that CPUs compute and results are judged by
+    source: str = ""
+    created_at: float = 0.0
+
+
 class GroupRequest(_Body, frozen=True, kw_only=True):
     """POST /v1/groups: make a group, or describe one that is there; its `workers` (ids or names) join it."""
 

@@ -20,6 +20,8 @@ from moregpu.cli.loopback import LoopbackPool
 from moregpu.client.job import JobHandle
 from moregpu.client.pool import Pool
 from moregpu.client.signatures import verify_signed
+from moregpu.errors import JobFailed
+from tests.road.test_custom import SOURCE
 
 DEADLINE_S = 60.0
 
@@ -107,6 +109,21 @@ def test_a_formula_runs_on_the_gpu(pool: Pool) -> None:
     handle = pool.formula_job("exp(-x*x) * sin(y)", x=x, y=y)
     assert np.allclose(handle.result(), np.exp(-x * x) * np.sin(y), atol=1e-6)
     assert ran_on(handle) == {"gpu0"}
+
+
+def test_a_registered_kernel_runs_as_wgsl_on_the_gpu(pool: Pool) -> None:
+    pool.add_kernel(SOURCE)
+    a = np.random.default_rng(3).standard_normal(5000, np.float32)
+    handle = pool.custom_job("leaky_relu", a=a, slope=0.1)
+    assert np.allclose(handle.result(), np.where(a > 0, a, np.float32(0.1) * a), atol=1e-7)
+    assert ran_on(handle) == {"gpu0"}
+
+
+def test_wgsl_that_does_not_compile_ends_the_job_with_the_line(pool: Pool) -> None:
+    pool.add_kernel(SOURCE.replace("leaky_relu", "broken").replace("is_nan(x)", "is_nam(x)"))
+    handle = pool.custom_job("broken", a=np.ones(4, np.float32), slope=0.1, options={"engine": "gpu", "retries": 0})
+    with pytest.raises(JobFailed, match="is_nam"):
+        handle.result()
 
 
 def test_a_job_may_ask_for_either_engine(pool: Pool) -> None:

@@ -16,6 +16,7 @@ from moregpu.coordinator.reach import Reach
 from moregpu.coordinator.residents import Residents
 from moregpu.coordinator.rotation import Rotation
 from moregpu.coordinator.settings import PoolSettings
+from moregpu.coordinator.shelf import KernelShelf
 from moregpu.coordinator.traffic import Traffic
 from moregpu.wire.identity import PoolKeys
 from moregpu.wire.invite import ClientLine
@@ -56,6 +57,7 @@ class Services:
     auditor: Auditor
     settings: PoolSettings
     residents: Residents
+    kernels: KernelShelf
     rotation: Rotation
     measures: Measures
     certificate_sha256: bytes

@@ -14,6 +14,7 @@ from moregpu.errors import EngineError
 from moregpu.worker.engines.numpy_blocks import blockwise
 from moregpu.worker.engines.numpy_products import product
 from moregpu.worker.engines.pace import Pace
+from moregpu.workloads.kernel.custom import CUSTOM
 from moregpu.workloads.kernel.formulas import FORMULA
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class NumpyEngine:
         for the others. Raises `EngineError` for what it does not know and when memory runs out, `TaskStopped` from
         the slicer.
         """
-        if operation == FORMULA:
+        if operation in (FORMULA, CUSTOM):  # of a registered kernel: its reference
             return {OUTPUT: self._formula(arrays, str(parameters["text"]), slicer)}
         about = OPERATIONS.get(operation)
         if about is None or not set(about.inputs) <= set(arrays):

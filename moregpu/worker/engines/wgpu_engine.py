@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from moregpu_kernels.catalogue import read_operation
 from moregpu_kernels.device import open_device
-from moregpu_kernels.errors import DeviceLost, KernelError, NoAdapter
+from moregpu_kernels.errors import BadKernel, DeviceLost, KernelError, NoAdapter
 from moregpu_kernels.executor import Executor
 from moregpu_kernels.operations import OPERATIONS, OUTPUT
 from moregpu_kernels.tune import TuneCache, default_folder
 
-from moregpu.errors import EngineError
+from moregpu.errors import EngineError, InvalidJob
 from moregpu.worker.engines.unfit import DeviceUnfit
+from moregpu.workloads.kernel.custom import CUSTOM
 from moregpu.workloads.kernel.formulas import FORMULA
 
 if TYPE_CHECKING:
@@ -67,14 +69,18 @@ class WgpuEngine:
     ) -> Mapping[str, Array]:
         """Run one operation; as `NumpyEngine.run`, and within the same bounds.
 
-        Raises `EngineError` for what the device cannot do, `DeviceUnfit` where it is lost for good, `TaskStopped` from
-        the slicer, which is asked between two submits.
+        Raises `EngineError` for what the device cannot do, `InvalidJob` for WGSL that does not compile, `DeviceUnfit`
+        where it is lost for good, `TaskStopped` from the slicer, which is asked between two submits.
         """
         if operation == FORMULA:
             # What has one element is a number to the kernel: no buffer, no index.
             scalars = {name: float(array.reshape(())) for name, array in arrays.items() if array.ndim == 0}
             tensors = {name: array for name, array in arrays.items() if array.ndim > 0}
             given: dict[str, Any] = {"text": str(parameters["text"]), **scalars}
+        elif operation == CUSTOM:
+            operation = self._registered(str(parameters["kernel"]))
+            given = {name: float(array.reshape(())) for name, array in arrays.items() if name in parameters["numbers"]}
+            tensors = {name: array for name, array in arrays.items() if name not in given}
         elif operation in OPERATIONS:
             about = OPERATIONS[operation]
             tensors = {name: arrays[name] for name in about.inputs}
@@ -83,6 +89,16 @@ class WgpuEngine:
             raise EngineError(f"the GPU engine cannot run {operation!r}", "Update the worker")
         return {OUTPUT: self._apply(operation, tensors, given, slicer)}
 
+    def _registered(self, source: str) -> str:
+        """The name under which a kernel's text is known here: its own and its digest, for names are given anew."""
+        try:
+            operation = read_operation(source)
+            name = f"{operation.name}-{operation.digest}"
+            self.executor.catalogue.keep(name, operation)
+        except KernelError as error:
+            raise InvalidJob(error.detail, error.hint) from None
+        return name
+
     def _apply(
         self, operation: str, tensors: Mapping[str, Array], given: Mapping[str, Any], slicer: Slicer | None = None
     ) -> Array:
@@ -90,5 +106,7 @@ class WgpuEngine:
             return self.executor.apply(operation, tensors, given, between=slicer.pause_point if slicer else None)
         except (DeviceLost, NoAdapter) as error:
             raise DeviceUnfit(error.detail, error.hint) from None
+        except BadKernel as error:  # a registered kernel's text is at fault, and no device
+            raise InvalidJob(error.detail, error.hint) from None
         except KernelError as error:
             raise EngineError(error.detail, error.hint) from None

@@ -17,6 +17,7 @@ from moregpu_kernels.reference_formula import expect_formula
 
 from moregpu.workloads.arrays import misfit
 from moregpu.workloads.kernel.check import BAND_ELEMENTS, LONG_ROW
+from moregpu.workloads.kernel.custom import CUSTOM
 from moregpu.workloads.kernel.formulas import FORMULA, expression_of
 from moregpu.workloads.kernel.run import operands_of, operation_of, parameters_of
 
@@ -36,7 +37,7 @@ def agree(task: TaskSpec, inputs: Mapping[str, Array], one: Mapping[str, Array],
     if first.size == 0 or first.tobytes() == second.tobytes():
         return True
     operation, arrays = operation_of(task), operands_of(task, inputs)
-    if operation == FORMULA:
+    if operation in (FORMULA, CUSTOM):
         return _formula(arrays, parameters_of(task), first, second, task.precision)
     if OPERATIONS[operation].form == "product":
         return _products(arrays["a"], arrays["b"], first, second, task.precision)

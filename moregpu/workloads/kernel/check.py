@@ -16,6 +16,7 @@ from moregpu_kernels.reference_formula import expect_formula
 
 from moregpu.jobs import Check, Evidence
 from moregpu.workloads.arrays import misfit
+from moregpu.workloads.kernel.custom import CUSTOM
 from moregpu.workloads.kernel.formulas import FORMULA, expression_of
 from moregpu.workloads.kernel.freivalds import VECTORS, select_rows
 from moregpu.workloads.kernel.products import judge_product
@@ -57,7 +58,7 @@ def check_task(
     operation = operation_of(task)
     arrays = operands_of(task, inputs)
     output = outputs[OUTPUT]
-    if operation == FORMULA:
+    if operation in (FORMULA, CUSTOM):
         return _formula(arrays, parameters_of(task), output, task.precision)
     if OPERATIONS[operation].form == "product" and output.size and arrays["a"].size:
         return _product(arrays, output, task.precision, level, entropy)

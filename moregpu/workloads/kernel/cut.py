@@ -8,6 +8,7 @@ import msgspec
 from moregpu_kernels.operations import OUTPUT
 
 from moregpu.jobs import ITEM_BYTES, Planned, Tensor
+from moregpu.workloads.kernel.custom import CUSTOM, numbers_of, read_kernel
 from moregpu.workloads.kernel.plan import TASK_BYTES, Grid, grid_of
 from moregpu.workloads.protocol import Cost, Plan, TaskSpec, WorkerProfile
 
@@ -38,7 +39,7 @@ def cut_task(spec: KernelSpec, plan: Plan, cursor: int, worker: WorkerProfile, b
     height, width = rows[1] - rows[0], columns[1] - columns[0]
     return TaskSpec(
         kind="kernel",
-        program=form.operation.encode(),
+        program=_program(spec, form),
         parameters=_canonical.encode(_parameters(spec, form, rows, columns)),
         precision=form.dtype,  # how arrays are stored; sums are float32 always
         grains=grains,
@@ -52,6 +53,13 @@ def cut_task(spec: KernelSpec, plan: Plan, cursor: int, worker: WorkerProfile, b
         ),
         seed=spec.seed or 0,
     )
+
+
+def _program(spec: KernelSpec, form: Form) -> bytes:
+    """What a statement names as computed: the operation, and of a registered kernel exactly which."""
+    if form.operation != CUSTOM:
+        return form.operation.encode()
+    return f"{CUSTOM}:{read_kernel(spec.source).digest}".encode()
 
 
 def _count(grid: Grid, cursor: int, plan: Plan, worker: WorkerProfile, budget_s: float) -> int:
@@ -88,6 +96,10 @@ def _parameters(spec: KernelSpec, form: Form, rows: Range, columns: Range) -> di
     parameters: dict[str, Any] = {}
     if form.formula is not None:
         parameters["text"] = spec.formula
+    if form.operation == CUSTOM:
+        registered = read_kernel(spec.source)
+        parameters |= {"text": registered.reference, "kernel": registered.source}
+        parameters["numbers"] = numbers_of(registered, spec.numbers)
     if form.about.takes_scalar:
         parameters["scalar"] = spec.scalar
     if form.benchmark:

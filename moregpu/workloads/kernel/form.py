@@ -10,7 +10,8 @@ from moregpu_kernels.operations import OPERATIONS, Operation
 
 from moregpu.errors import InvalidJob, TooLarge
 from moregpu.jobs import ITEM_BYTES, Blob, DType
-from moregpu.workloads.kernel.formulas import FORMULA, FormulaForm, formula_form
+from moregpu.workloads.kernel.custom import CUSTOM, numbers_of, read_kernel
+from moregpu.workloads.kernel.formulas import FORMULA, FormulaForm, flat_form, formula_form
 
 if TYPE_CHECKING:
     from moregpu.workloads.kernel.spec import KernelSpec
@@ -84,12 +85,14 @@ def form_of(spec: KernelSpec) -> Form:
     Raises `InvalidJob` for shapes, dtypes or parameters that do not fit, `TooLarge` from 10¹² elements on.
     """
     about = OPERATIONS.get(spec.operation)
-    if about is None and spec.operation != FORMULA:
+    if about is None and spec.operation not in (FORMULA, CUSTOM):
         raise InvalidJob(f"there is no kernel called {spec.operation!r}", f"Kernels: {', '.join(OPERATIONS)}, formula")
+    if spec.operation != CUSTOM and (spec.kernel or spec.numbers or spec.source):
+        raise InvalidJob(f"{spec.operation} names no registered kernel", 'Leave it out, or ask for "custom"')
     if spec.dtype not in ("float32", "float16"):
         raise InvalidJob(f"kernels do not compute in {spec.dtype}", "Convert the arrays to float32 or float16")
     if about is None:
-        return _of_formula(spec)
+        return _of_formula(spec) if spec.operation == FORMULA else _of_custom(spec)
     if spec.formula:
         raise InvalidJob(f"{spec.operation} takes no formula", 'Leave it out, or name the operation "formula"')
     if about.takes_scalar and not abs(spec.scalar) <= FLOAT32_MAX:
@@ -173,6 +176,33 @@ def _of_formula(spec: KernelSpec) -> Form:
         dtype=spec.dtype,
         rows=formula.rows(shape),
         columns=math.prod(formula.rest),
+        inner=0,
+        shape=shape,
+        benchmark=False,
+        formula=formula,
+    )
+
+
+def _of_custom(spec: KernelSpec) -> Form:
+    if spec.size is not None or spec.formula:
+        raise InvalidJob("a registered kernel takes inputs and numbers alone", "Leave out `size` and `formula`")
+    registered = read_kernel(spec.source)
+    numbers_of(registered, spec.numbers)
+    if set(spec.inputs) != set(registered.inputs):
+        names, found = (", ".join(sorted(each)) or "none" for each in (registered.inputs, spec.inputs))
+        raise InvalidJob(f"{registered.name} takes the arrays {names}; given: {found}", "Give exactly those")
+    for name in spec.inputs:
+        _refuse_misfit(spec, name)
+    shapes = {tensor.shape for tensor in spec.inputs.values()}
+    if len(shapes) > 1:
+        raise InvalidJob(f"{registered.name} takes arrays of one shape, not {sorted(shapes)}", "Broadcast them first")
+    shape = shapes.pop()
+    formula = flat_form(registered.inputs, math.prod(shape))
+    return Form(
+        operation=CUSTOM,
+        dtype=spec.dtype,
+        rows=math.prod(shape),
+        columns=1,
         inner=0,
         shape=shape,
         benchmark=False,

@@ -101,6 +101,11 @@ def formula_form(text: str, shapes: Mapping[str, Shape]) -> tuple[FormulaForm, S
     return _form(used, shapes, shape, count, flops), shape
 
 
+def flat_form(names: tuple[str, ...], count: int) -> FormulaForm:
+    """The form of arrays of one shape, `count` elements each."""
+    return FormulaForm(rest=(), operands=dict.fromkeys(names, (count,)), cut=names, flops=1.0)
+
+
 def _form(used: tuple[str, ...], shapes: Mapping[str, Shape], shape: Shape, count: int, flops: float) -> FormulaForm:
     # Single numbers stay so, unless all is one: then they are arrays of one element.
     single = {name for name in used if math.prod(shapes[name]) == 1 and count != 1}

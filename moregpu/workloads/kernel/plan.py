@@ -86,7 +86,7 @@ def make_plan(spec: KernelSpec, fleet: FleetSummary) -> Plan:
     and `TooLarge` as `form_of` does.
     """
     form = form_of(spec)
-    key = f"{form.operation}.{form.dtype}"
+    key = f"{spec.kernel or form.operation}.{form.dtype}"
     by_flops = form.about.bound_by == "flops"
     speed = fleet.median_speed.get(key, 0.0) or (NOMINAL_FLOPS if by_flops else NOMINAL_BYTES)
     total = form.tile_amount(form.rows, form.columns)

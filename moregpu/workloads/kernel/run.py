@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 from moregpu_kernels.operations import OPERATIONS
 
 from moregpu.errors import InvalidJob
 from moregpu.workloads.kernel import data
+from moregpu.workloads.kernel.custom import CUSTOM, read_kernel
 from moregpu.workloads.kernel.formulas import FORMULA
 
 if TYPE_CHECKING:
@@ -20,16 +22,25 @@ if TYPE_CHECKING:
 def run_task(task: TaskSpec, inputs: Mapping[str, Array], engine: KernelEngine, slicer: Slicer) -> Mapping[str, Array]:
     """Compute a task's output. Raises `EngineError`, or `TaskStopped` from the slicer."""
     operation = operation_of(task)
+    if operation == CUSTOM:
+        _refuse_other(task)
     arrays = operands_of(task, inputs, slicer.pause_point)
     return engine.run(operation, arrays, parameters_of(task), slicer)
 
 
 def operation_of(task: TaskSpec) -> str:
     """The operation that a task names; raises `InvalidJob` for one that there is not."""
-    operation = task.program.decode("ascii", "replace")
-    if operation not in OPERATIONS and operation != FORMULA:
+    operation = task.program.decode("ascii", "replace").partition(":")[0]
+    if operation not in OPERATIONS and operation not in (FORMULA, CUSTOM):
         raise InvalidJob(f"there is no kernel called {operation!r}", f"Kernels: {', '.join(OPERATIONS)}, formula")
     return operation
+
+
+def _refuse_other(task: TaskSpec) -> None:
+    """A registered kernel is named by its digest: raise `InvalidJob` for a text that is another."""
+    registered = read_kernel(str(parameters_of(task)["kernel"]))
+    if task.program != f"{CUSTOM}:{registered.digest}".encode():
+        raise InvalidJob("the kernel's text is not the one that was registered")
 
 
 def parameters_of(task: TaskSpec) -> dict[str, Any]:
@@ -42,6 +53,9 @@ def operands_of(
 ) -> Mapping[str, Array]:
     """The arrays that a task computes with: its inputs, or benchmark data made on the spot."""
     parameters = parameters_of(task)
+    numbers: dict[str, float] = parameters.get("numbers", {})
+    if numbers:
+        return {**inputs, **{name: np.asarray(number, np.float32) for name, number in numbers.items()}}
     if "rows" not in parameters:
         return inputs
     about = OPERATIONS[operation_of(task)]

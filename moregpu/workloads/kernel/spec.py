@@ -9,7 +9,8 @@ from msgspec import Meta
 from moregpu.jobs import JobCommon, Tensor
 
 Operation = Literal[
-    "matmul", "vector_add", "vector_mul", "saxpy", "relu", "gelu", "scale", "softmax", "layernorm", "formula"
+    "matmul", "vector_add", "vector_mul", "saxpy", "relu", "gelu", "scale", "softmax", "layernorm", "formula",
+    "custom",
 ]  # fmt: skip
 
 FORMULA_LIMIT = 10_000
@@ -22,6 +23,7 @@ class KernelSpec(JobCommon, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     matmul: a (M, K) @ b (K, N). vector_add, vector_mul: a, b of one shape. saxpy: scalar · a + b. scale: scalar · a.
     relu, gelu (tanh form): a. softmax, layernorm (eps 1e-5, no affine): over the last axis of a.
     formula: the names in `formula` are the inputs, which broadcast together as NumPy's; numbers are inputs of shape ().
+    custom: a kernel that an admin registered (`kernel` names it), over arrays of one shape and `numbers`.
     Benchmark sizes: matmul size × size; softmax and layernorm `size` rows of 128; the others `size` elements.
     """
 
@@ -30,4 +32,11 @@ class KernelSpec(JobCommon, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     size: Annotated[int, Meta(title="Size", description="Benchmark mode: the pool makes the data", ge=0)] | None = None
     inputs: Annotated[dict[str, Tensor], Meta(title="Inputs", extra_json_schema={"widget": "tensors"})] = {}
     scalar: Annotated[float, Meta(title="Scalar")] = 1.0
+    kernel: Annotated[
+        str, Meta(title="Kernel", description="custom: the name of a registered kernel", max_length=200)
+    ] = ""
+    numbers: Annotated[dict[str, float], Meta(title="Numbers", description="custom: its parameters")] = {}
+    source: Annotated[str, Meta(title="Source", description="custom: put in by the coordinator", max_length=20_000)] = (
+        ""
+    )
     formula: Annotated[str, Meta(title="Formula", description="exp(-x*x) * sin(y)", max_length=FORMULA_LIMIT)] = ""

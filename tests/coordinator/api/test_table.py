@@ -10,6 +10,7 @@ from moregpu.coordinator.api.table import COMPAT, NATIVE, SOCKETS
 from moregpu.wire.invite import parse_client_line
 
 from .conftest import Pool
+from .test_kernels import LEAKY_RELU
 
 WHO = ("nobody", "viewer", "owner", "other", "admin")
 """`owner` and `other` are submitters: the job or blob of the path is the owner's."""
@@ -52,6 +53,9 @@ EXPECTED: dict[tuple[str, str], tuple[str, Any, tuple[int, int, int, int, int]]]
     ("POST", "/v1/tensors"): ("/v1/tensors", NAMED, (401, 403, 201, 201, 201)),
     ("GET", "/v1/tensors/{name:path}"): (f"/v1/tensors/{TENSOR}", None, (401, 403, 200, 404, 404)),
     ("DELETE", "/v1/tensors/{name:path}"): (f"/v1/tensors/{TENSOR}", None, (401, 403, 204, 404, 404)),
+    ("GET", "/v1/kernels"): ("/v1/kernels", None, (401, 200, 200, 200, 200)),
+    ("POST", "/v1/kernels"): ("/v1/kernels", {"source": LEAKY_RELU}, (401, 403, 403, 403, 201)),
+    ("DELETE", "/v1/kernels/{id}"): ("/v1/kernels/none", None, (401, 403, 403, 403, 404)),
     ("GET", "/v1/groups"): ("/v1/groups", None, (401, 200, 200, 200, 200)),
     ("POST", "/v1/groups"): ("/v1/groups", {"name": "lab"}, (401, 403, 403, 403, 201)),
     ("DELETE", "/v1/groups/{id}"): (f"/v1/groups/{GROUP}", None, (401, 403, 403, 403, 204)),
