@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import signal
@@ -40,6 +41,9 @@ COUNT_S = 60.0
 
 QUIT_S = 3.0
 """A process that has not ended by then is ended: pystray's X11 backend may hang."""
+
+SETTLED_S = 5.0
+"""After the start, memory that only the start needed is given back."""
 
 HOUR_S = 3600.0
 DAY_S = 86_400.0
@@ -238,6 +242,9 @@ class App:
 
     def _started(self) -> None:
         _log.info("the tray runs; icon: %s", self._backend.name)
+        later = threading.Timer(SETTLED_S, _give_back)
+        later.daemon = True
+        later.start()
         self._show()
 
     def _changed(self, view: View) -> None:
@@ -301,6 +308,15 @@ class App:
     def _end(self) -> None:
         self._instance.close()
         logging.shutdown()
+
+
+def _give_back() -> None:
+    """Give the system what starting up took and does not need any more (glibc)."""
+    if sys.platform == "linux":
+        try:
+            ctypes.CDLL(None).malloc_trim(0)
+        except AttributeError:
+            pass  # another C library
 
 
 def _sixteenths(view: View) -> int:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 from dbus_fast import Message, MessageType
 from dbus_fast.aio import MessageBus
 from dbus_fast.service import ServiceInterface, method
@@ -243,3 +244,16 @@ def desktop(
         finally:
             tray.end()
             panel.close()
+
+
+def compute_processes(pid: int) -> list[psutil.Process]:
+    """The compute processes below a tray."""
+    return [
+        child
+        for child in psutil.Process(pid).children(recursive=True)
+        if "moregpu.worker.child" in " ".join(child.cmdline())
+    ]
+
+
+def spent(processes: list[psutil.Process]) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in processes)

@@ -17,7 +17,7 @@ from moregpu.wire.api import InviteRequest
 from moregpu.worker.throttle.controller import ACTIVE_DUTY
 from moregpu.workloads import KernelSpec
 from tests.displays import need
-from tests.tray.desktop import Desktop, Tray, desktop, plain_environment, until
+from tests.tray.desktop import Desktop, Tray, compute_processes, desktop, plain_environment, spent, until
 
 pytestmark = pytest.mark.slow
 
@@ -65,18 +65,6 @@ def measured(tray: Tray, pool: Pool) -> None:
     until(ready)
 
 
-def compute_processes(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    return [
-        child
-        for child in psutil.Process(process.pid).children(recursive=True)
-        if "moregpu.worker.child" in " ".join(child.cmdline())
-    ]
-
-
-def spent(processes: list[psutil.Process]) -> float:
-    return sum(sum(process.cpu_times()[:2]) for process in processes)
-
-
 # ---- a day with it ----
 
 
@@ -91,7 +79,7 @@ def test_it_joins_computes_pauses_by_a_click_and_tells_what_ran(steady: Desktop,
 
     job = pool.submit_job(KernelSpec(operation="matmul", size=4000, seed=1, name="rays", check="none"))
     until(lambda: tray.status()["view"]["status"]["running"])
-    children = compute_processes(process)
+    children = compute_processes(process.pid)
     until(lambda: spent(children) > 0.5)
 
     panel.click("Pause")
@@ -160,7 +148,7 @@ def test_it_comes_back_with_the_coordinator_and_needs_no_invite_again(tmp_path: 
 
 def test_killed_it_leaves_no_process_and_no_icon_behind(steady: Desktop, pool: Pool) -> None:
     process = joined(steady, pool)
-    children = until(lambda: compute_processes(process))
+    children = until(lambda: compute_processes(process.pid))
     process.kill()
     process.wait()
     until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))
