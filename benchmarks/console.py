@@ -108,7 +108,8 @@ def first_paint() -> float:
 def _spawn(command: list[str], folder: str) -> tuple[subprocess.Popen[bytes], int]:
     parent, own = pty.openpty()
     fcntl.ioctl(own, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOREGPU_", "SSH_", "NO_COLOR"))}
+    ours = ("MOREGPU_", "SSH_", "NO_COLOR")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     environment = {**kept, "TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8", "MOREGPU_HOME": folder,
                    "MOREGPU_BENCH_SECONDS": str(SECONDS)}  # fmt: skip
     child = subprocess.Popen(command, stdin=own, stdout=own, stderr=own, env=environment, start_new_session=True)
@@ -202,9 +203,8 @@ class _Fleet:
                 ]
             )
         lines = [f"epoch {number}: loss {chance.random():.5f}, {chance.random():.3f} s" for number in range(60)]
-        self._log = msgspec.json.encode(
-            Event(type="log", id="j-1", at=time.time(), data={"lines": lines, "worker": ids[0]})
-        )
+        data = {"lines": lines, "worker": ids[0]}
+        self._log = msgspec.json.encode(Event(type="log", id="j-1", at=time.time(), data=data))
 
     async def run(self, offer: object) -> None:
         from moregpu.wire.api import Event

@@ -74,10 +74,13 @@ class ConsoleApp(App[int]):
 
     # All at once: a sheet that comes with a screen would be parsed, and everything laid out anew, at its first show.
     CSS_PATH: ClassVar = [
-        "app.tcss",
-        "screens/base.tcss",
-        *(f"screens/{name}.tcss" for name in (*TABS, "first_run")),
-        "modals/modals.tcss",
+        Path(__file__).parent / name
+        for name in (
+            "app.tcss",
+            "screens/base.tcss",
+            *(f"screens/{name}.tcss" for name in (*TABS, "first_run")),
+            "modals/modals.tcss",
+        )
     ]
     TITLE = "MoreGPU"
     ENABLE_COMMAND_PALETTE = False

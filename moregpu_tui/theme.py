@@ -17,25 +17,7 @@ def themes() -> list[Theme]:
 def theme_of(palette: Palette) -> Theme:
     """A palette as Textual wants it."""
     if palette.ansi:
-        return Theme(
-            name=PREFIX + palette.name,
-            primary="ansi_bright_cyan" if not palette.mono else "ansi_default",
-            background="ansi_black" if not palette.mono else "ansi_default",
-            surface="ansi_black" if not palette.mono else "ansi_default",
-            panel="ansi_black" if not palette.mono else "ansi_default",
-            foreground="ansi_white" if not palette.mono else "ansi_default",
-            warning="ansi_bright_yellow" if not palette.mono else "ansi_default",
-            error="ansi_bright_red" if not palette.mono else "ansi_default",
-            success="ansi_bright_green" if not palette.mono else "ansi_default",
-            accent="ansi_bright_cyan" if not palette.mono else "ansi_default",
-            ansi=True,
-            dark=True,
-            variables={
-                "rule": "ansi_bright_black" if not palette.mono else "ansi_default",
-                "dim": "ansi_white" if not palette.mono else "ansi_default",
-                "cursor": "ansi_blue" if not palette.mono else "ansi_default",
-            },
-        )
+        return _ansi_theme(palette)
     tones, places = palette.tones, palette.places
     return Theme(
         name=PREFIX + palette.name,
@@ -54,5 +36,45 @@ def theme_of(palette: Palette) -> Theme:
             "dim": tones["dim"],
             "cursor": places["cursor"],
             "footer-background": places["surface"],
+        },
+    )
+
+
+def _ansi_theme(palette: Palette) -> Theme:
+    """The terminal's own sixteen colours; without colours, only its two defaults."""
+
+    def colour(name: str) -> str:
+        return "ansi_default" if palette.mono else f"ansi_{name}"
+
+    return Theme(
+        name=PREFIX + palette.name,
+        primary=colour("bright_cyan"),
+        background=colour("black"),
+        surface=colour("black"),
+        panel=colour("black"),
+        boost=colour("black"),
+        foreground=colour("white"),
+        warning=colour("bright_yellow"),
+        error=colour("bright_red"),
+        success=colour("bright_green"),
+        accent=colour("bright_cyan"),
+        ansi=True,
+        dark=True,
+        variables={
+            "rule": colour("bright_black"),
+            "dim": colour("white"),
+            "cursor": colour("blue"),
+            "ansi-background": colour("black"),
+            "ansi-foreground": colour("white"),
+            "border-blurred": colour("black"),
+            "block-cursor-foreground": colour("black"),
+            "block-cursor-background": colour("white"),
+            "input-cursor-background": colour("white"),
+            "input-cursor-foreground": colour("black"),
+            "input-cursor-text-style": "reverse",
+            "input-selection-background": colour("bright_blue"),
+            "input-selection-foreground": colour("black"),
+            "screen-selection-background": colour("bright_blue"),
+            "screen-selection-foreground": colour("black"),
         },
     )

@@ -93,7 +93,7 @@ class LivePool(LiveCalls):
 
     async def close(self) -> None:
         self.threads.shutdown(wait=False, cancel_futures=True)
-        self.pool.doors.close()
+        await asyncio.to_thread(self.pool.close)
 
     def resync(self) -> None:
         self._resync.set()

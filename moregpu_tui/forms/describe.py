@@ -54,13 +54,19 @@ class Unread(ValueError):
         self.wrong = wrong
 
 
-def fields_of(struct: type[msgspec.Struct], common: type[msgspec.Struct] | None = None) -> list[Field]:
+def fields_of(
+    struct: type[msgspec.Struct],
+    common: type[msgspec.Struct] | None = None,
+    without: frozenset[str] = frozenset(),
+) -> list[Field]:
     """The fields of a form: the Struct's own first, then those of `common`, in the order they are written."""
     shared = set(common.__struct_fields__) if common is not None else set[str]()
     found: list[Field] = []
     info = inspect.type_info(struct)
     assert isinstance(info, inspect.StructType)  # noqa: S101 — narrows for the type checker
     for field in info.fields:
+        if field.name in without:
+            continue
         found += _fields(field, field.name in shared)
     return sorted(found, key=lambda field: (field.common, not field.required))
 
@@ -78,7 +84,7 @@ def read(struct: type[T], fields: list[Field], typed: Mapping[str, str]) -> T:
             continue
         values[field.name] = _value(field, text)
     try:
-        return msgspec.convert(values, struct)
+        return msgspec.convert(values, struct, strict=False)  # numbers inside pairs are text here
     except msgspec.ValidationError as error:
         message = str(error)
         match = re.search(r"at `\$\.([a-z_]+)|missing required field `([a-z_]+)`", message)

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -24,6 +25,7 @@ from moregpu_tui.widgets.drawn import console_of
 from moregpu_tui.widgets.lines_view import LinesView
 
 SMALLEST = (60, 16)
+SETTLE_S = 0.25
 WIDE = 120
 
 
@@ -47,6 +49,7 @@ class PoolScreen(Screen[None]):
         self.filter_text = ""
         self._shown_once = False
         self._faded = False
+        self._settle: Timer | None = None
 
     # ---- what a screen gives
 
@@ -98,6 +101,14 @@ class PoolScreen(Screen[None]):
         self.set_class(height < 32, "short")
         if self._shown_once:
             self.call_after_refresh(self.refresh_all)
+        # After a storm of resizes a partial paint may have come last: paint everything once it is over.
+        if self._settle is not None:
+            self._settle.stop()
+        self._settle = self.set_timer(SETTLE_S, self._settled)
+
+    def _settled(self) -> None:
+        self.refresh(repaint=True, layout=True)
+        self.repaint()
 
     def on_screen_resume(self) -> None:
         """Shown again: what happened meanwhile is drawn at once."""
@@ -113,6 +124,8 @@ class PoolScreen(Screen[None]):
     def news(self, state: PoolState, changed: Changed) -> None:
         """From the pump."""
         app = console_of(self)
+        if self.has_class("too-small"):
+            return
         faded = state.loaded and bool(why_not_now(state, app.now()))
         if faded != self._faded:
             self._faded = faded

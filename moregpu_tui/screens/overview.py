@@ -26,7 +26,7 @@ from moregpu_tui.widgets.radar import Radar
 NEED_COLUMNS = (
     Column(key="sign", title="", width=1),
     Column(key="text", title="", width=20, grow=1),
-    Column(key="key", title="", width=12, rank=1),
+    Column(key="key", title="", width=14, rank=1),
 )
 SHOWN_JOBS = 100
 
@@ -121,14 +121,16 @@ class Overview(PoolScreen):
 
     def _show_needs(self, state: PoolState) -> None:
         found = needs(state)
-        self._needs = {f"{need.about}{need.text}": need for need in found}
-        table = self.query_one("#needs", LineTable)
-        table.show([*self._needs])
-        table.touch_all()
+        needed = {f"{need.about}{need.text}": need for need in found}
+        if needed != self._needs or not needed:
+            self._needs = needed
+            table = self.query_one("#needs", LineTable)
+            table.show([*needed])
+            table.touch_all()
+            table.styles.max_height = max(1, min(6, len(found)))
         self.query_one("#needs-title", Title).put(str(len(found)) if found else "")
         running = sum(job.state == "running" for job in state.jobs.values())
         self.query_one("#jobs-title", Title).put(f"{running} running" if running else "")
-        self.query_one("#needs").styles.max_height = max(1, min(6, len(found)))
         self.query_one("#radar-title", Title).put(plural(len(state.workers), "worker"))
 
     def _need_cell(self, row: str, column: str) -> Line:

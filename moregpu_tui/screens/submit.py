@@ -27,6 +27,9 @@ from moregpu_tui.widgets.lines_view import LinesView
 PLAN_AFTER_S = 0.3
 """A plan is asked for when nobody typed for so long."""
 
+NOT_TYPED = frozenset({"source"})
+"""Fields that the coordinator fills in."""
+
 SAMPLE = {"operation": "matmul", "size": "1024", "name": "sample product"}
 
 
@@ -51,7 +54,7 @@ class SubmitForm(PoolScreen):
         with Horizontal(id="main"):
             with Vertical(id="left"):
                 yield Title("new job: kernel")
-                yield Form(fields_of(JobSpec, JobCommon), SAMPLE, id="form")
+                yield Form(fields_of(JobSpec, JobCommon, NOT_TYPED), SAMPLE, id="form")
             with Vertical(id="right"):
                 yield Title("plan", id="plan-title")
                 yield LinesView(id="plan")

@@ -81,12 +81,15 @@ class KeyBar(Widget):
 
     def render_line(self, y: int) -> Strip:
         """The line."""
+        width = self.size.width
+        note = self._note[: width // 2]
         pieces: list[tuple[str, str]] = [(" ", "dim")]
         for key, what in self._keys:
-            pieces += [(key, "key"), (f" {what}   ", "dim")]
-        room = self.size.width - length(pieces)
-        note = f"{self._note} " if len(self._note) < room else ""
-        return paint_of(self).both_ends(pieces, ((note, "dim"),), self.size.width, "surface")
+            more = ((key, "key"), (f" {what}   ", "dim"))
+            if length(pieces) + length(more) - 3 + len(note) + 2 > width:
+                break
+            pieces += more
+        return paint_of(self).both_ends(pieces, ((f"{note} ", "dim"),), width, "surface")
 
 
 class Title(Widget):

@@ -64,7 +64,9 @@ def evil_job(stage: Stage) -> JobView:
 @settings(max_examples=200, deadline=None)
 def test_events_are_clean_once_they_are_decoded(text: str) -> None:
     for kind in ("worker.online", "worker.live", "job.failed", "log", "pool.odd", text):
-        event = happened(Event(type=kind, id=text, data={"reason": text, text: text, "lines": [text], "name": {"a": text}}))
+        event = happened(
+            Event(type=kind, id=text, data={"reason": text, text: text, "lines": [text], "name": {"a": text}})
+        )
         assert clean(event.event.data)
         if kind != "worker.live":
             assert clean(event.event)
@@ -93,8 +95,8 @@ def test_no_screen_sends_a_control_byte_of_a_strangers_text(screen: str) -> None
         happened(Event(type="log", id=job.id, at=stage.at, data={"lines": [EVIL] * 5, "worker": worker.id})),
         happened(Event(type="worker.offline", id=worker.id, seq=10_000, at=stage.at, data={"name": EVIL})),
         happened(Event(type="job.failed", id=job.id, seq=10_001, at=stage.at, data={"name": EVIL, "detail": EVIL})),
-        about(invites=[InviteView(id="i-A", owner=EVIL, groups=[EVIL], kinds=[EVIL], uses_left=1, expires_at=stage.at + 9,
-                                  created_at=0)],
+        about(invites=[InviteView(id="i-A", owner=EVIL, groups=[EVIL], kinds=[EVIL], uses_left=1,
+                                  expires_at=stage.at + 9, created_at=0)],
               tokens=[TokenView(id="k-1", label=EVIL, role="viewer", created_at=1.0)]),
     )  # fmt: skip
     stage.store.take(stage.at)

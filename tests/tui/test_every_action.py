@@ -49,6 +49,7 @@ async def press_all(app: ConsoleApp, screen: str, actions: list[Action]) -> None
         await press(app, "escape")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("screen", SCREENS)
 def test_an_admin_can_press_every_key(screen: str) -> None:
     stage = Stage(seconds=5)
@@ -61,6 +62,7 @@ def test_an_admin_can_press_every_key(screen: str) -> None:
     played(app, play)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("screen", ["workers", "access"])
 @pytest.mark.parametrize("who", ["viewer", "readonly"])
 def test_without_the_right_no_key_reaches_the_pool(screen: str, who: str) -> None:

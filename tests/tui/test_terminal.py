@@ -32,7 +32,7 @@ def test_it_starts_filters_drills_down_and_comes_back(place: dict[str, str]) -> 
         console.wait_gone("anna-workstation")
         console.wait("filter: emil")
         console.press("Enter")
-        console.wait("measured speeds")
+        console.wait("duty and the owner")
         console.press("Escape", "Escape")
         console.wait("anna-workstation")
         console.press("3")

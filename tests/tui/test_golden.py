@@ -1,0 +1,118 @@
+"""Screens as they were last looked at and found good: sizes × states × themes.
+
+A golden file holds a screen's text, so that a difference can be read, and a digest of its colours.
+`MOREGPU_GOLDEN=write pytest tests/tui/test_golden.py` keeps the present ones; look at them before they are committed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from textual.pilot import Pilot
+
+from moregpu_tui.actions import SCREENS
+from moregpu_tui.app import ConsoleApp
+from moregpu_tui.options import Options, Settings
+from moregpu_tui.state.events import Linked
+from moregpu_tui.state.model import Link, PoolState
+from tests.tui.stage import Stage, played, press, settled, text_of
+
+GOLDEN = Path(__file__).parent / "golden"
+WRITE = os.environ.get("MOREGPU_GOLDEN") == "write"
+STILL = Settings(glyphs="unicode", zone="utc", motion="none")
+
+
+def colours_of(app: ConsoleApp) -> str:
+    """A digest of every segment's style."""
+    digest = hashlib.blake2b(digest_size=8)
+    for strip in app.screen._compositor.render_strips():
+        for segment in strip:
+            style = segment.style
+            looks = (style.color, style.bgcolor, style.bold, style.dim, style.reverse) if style else ()
+            digest.update(f"{len(segment.text)}{looks}".encode())
+    return digest.hexdigest()
+
+
+def same_as_golden(name: str, app: ConsoleApp, keys: list[str], size: tuple[int, int]) -> None:
+    found: list[str] = []
+
+    async def play(_pilot: Pilot[int]) -> None:
+        await settled(app)
+        await press(app, *keys)
+        app._second()
+        await settled(app)
+        await settled(app)
+        found.append(f"{text_of(app)}\n\ncolours {colours_of(app)}\n")
+
+    played(app, play, size=size)
+    path = GOLDEN / f"{name}.txt"
+    if WRITE:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(found[0])
+    assert found[0] == path.read_text(), f"{name} looks different: MOREGPU_GOLDEN=write keeps it, when it is meant so"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=["80x24", "160x45"])
+@pytest.mark.parametrize("screen", [name for name in SCREENS if name != "submit"])
+def test_every_screen_at_both_sizes(screen: str, size: tuple[int, int]) -> None:
+    # The form is made from the jobs' own Structs, and has tests of its own.
+    keys = [str(SCREENS.index(screen) + 1)]
+    same_as_golden(f"{screen}-{size[0]}x{size[1]}", Stage(seconds=60).console(settings=STILL), keys, size)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "contrast", "ansi"])
+def test_every_theme(theme: str) -> None:
+    settings = msgspec.structs.replace(STILL, theme=theme)
+    same_as_golden(f"workers-{theme}", Stage(seconds=20).console(settings=settings), ["2"], (130, 36))
+
+
+@pytest.mark.parametrize("state", ["empty", "loading", "stale", "offline", "no-match", "too-small", "ascii", "mono"])
+def test_every_state(state: str) -> None:
+    stage = Stage(seconds=20)
+    keys, size = ["2"], (100, 26)
+    options, environment = Options(demo=True), {}
+    match state:
+        case "empty":
+            stage.store.state = msgspec.structs.replace(stage.store.state, workers={}, jobs={}, history={})
+            keys = []
+        case "loading":
+            stage.store.state = PoolState()
+        case "stale":
+            stage.at += 42.0
+        case "offline":
+            link = Link(
+                state="offline", retry_at=stage.at + 8, detail="the coordinator at studio.lan:8787 does not answer"
+            )
+            stage.store.offer(Linked(link=link))
+            stage.store.take(stage.at)
+        case "no-match":
+            keys = ["2", "slash", *"xyzzy", "enter"]
+        case "too-small":
+            size = (50, 12)
+        case "ascii":
+            options = Options(demo=True, ascii=True)
+        case _:
+            environment = {"NO_COLOR": "1"}
+    app = stage.console(options, STILL, environment=environment)
+    same_as_golden(f"state-{state}", app, keys, size)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dialog", ["help", "palette", "command", "menu", "invite", "revoke", "cancel", "ceiling"])
+def test_every_dialog(dialog: str) -> None:
+    keys = {
+        "help": ["2", "question_mark"],
+        "palette": ["2", "ctrl+p", *"pau"],
+        "command": ["colon", *"inv"],
+        "menu": ["2", "x"],
+        "invite": ["i"],
+        "revoke": ["2", "X"],
+        "cancel": ["3", "X"],
+        "ceiling": ["2", "t"],
+    }[dialog]
+    same_as_golden(f"dialog-{dialog}", Stage(seconds=20).console(settings=STILL), keys, (100, 30))
