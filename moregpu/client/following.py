@@ -9,7 +9,7 @@ import msgspec
 
 from moregpu.client.link import Link
 from moregpu.client.stream import Stream
-from moregpu.errors import InvalidRequest, MoreGPUError
+from moregpu.errors import MoreGPUError
 from moregpu.jobs import JobState
 from moregpu.wire import link as wire
 from moregpu.wire.api import JobView
@@ -41,8 +41,6 @@ def submit(link: Link, spec: JobSpec, idempotency_key: str, *, early: bool, pati
     """Submit a job. With `early` its being accepted is told at once; without, only where it takes a second."""
     following = Following()
     raw = msgspec.Raw(msgspec.msgpack.encode(spec))
-    if len(raw) > wire.MAX_LINK_INLINE_BYTES:
-        raise InvalidRequest(f"{len(raw)} bytes inline, and the link takes {wire.MAX_LINK_INLINE_BYTES}")
     key = idempotency_key or secrets.token_hex(16)
     link.ask(lambda id: wire.Submit(id=id, spec=raw, idempotency_key=key, early=early), following.hear, patience_s)
     return following

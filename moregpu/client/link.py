@@ -38,6 +38,9 @@ OPEN_S = 10.0
 PING_S = 20.0
 """A connection whose other end vanished without a word is noticed after two of these."""
 
+NO_LINK_S = 60.0
+"""A proxy that let no WebSocket through is not asked again for so long."""
+
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _SAY_S = 0.5
@@ -62,6 +65,8 @@ class Link:
         self._opening = threading.Lock()
         self._socket: ClientConnection | None = None
         self._closed = False
+        self._without: NoLink | None = None
+        self._without_until = 0.0
 
     def ask(self, make: Callable[[int], ToLink], hear: Hear, patience_s: float = 0.0) -> int:
         """Send a request; `hear` is told its answers, on the link's thread. Returns its id.
@@ -172,12 +177,17 @@ class Link:
 
     def _open(self, patience_s: float) -> ClientConnection:
         """Connect, again and again until the patience is at its end."""
+        if self._without is not None and time.monotonic() < self._without_until:
+            raise NoLink(self._without.detail, self._without.hint)
         until = time.monotonic() + patience_s
         pauses = delays(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         said = False
         while True:
             try:
                 socket = self._open_once()
+            except NoLink as error:
+                self._without, self._without_until = error, time.monotonic() + NO_LINK_S
+                raise
             except (Unreachable, Unavailable, TooManyRequests) as error:
                 if time.monotonic() >= until or self._closed:
                     raise

@@ -137,7 +137,7 @@ class Pool(Kernels["Floats", float], Administration):
 
         key = idempotency_key or secrets.token_hex(16)
         patience_s = RESTART_PATIENCE_S if wait_s > 0 else PATIENCE_S
-        if _inline_bytes(spec) > MAX_LINK_INLINE_BYTES // 2:
+        if _inline_bytes(spec) > MAX_LINK_INLINE_BYTES:
             return self._submit_by_http(spec, wait_s, key, patience_s)
         try:
             following = submit(self.link(), spec, key, early=wait_s <= 0, patience_s=patience_s)

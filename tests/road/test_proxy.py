@@ -1,0 +1,112 @@
+"""A proxy in between that ends TLS and lets no WebSocket through: everything works, over held HTTP requests."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from moregpu.cli.loopback import LoopbackPool
+from moregpu.client.access import Access
+from moregpu.client.pool import Pool
+from moregpu.errors import StillRunning
+from moregpu.wire.tls import pinned_context
+
+A = np.arange(60_000, dtype=np.float32).reshape(200, 300)
+
+
+class Proxy:
+    """Ends TLS under a certificate of its own; answers 400 to what asks for another protocol, forwards the rest."""
+
+    def __init__(self, to: Access, folder: Path):
+        self._to = to
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "proxy")])
+        now = datetime.datetime.now(datetime.UTC)
+        certificate = (
+            x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+            .not_valid_before(now)
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .sign(key, hashes.SHA256())
+        )
+        self.pin = sha256(certificate.public_bytes(serialization.Encoding.DER)).digest()
+        file = folder / "proxy.pem"
+        file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+            + certificate.public_bytes(serialization.Encoding.PEM)
+        )
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(file)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.refused = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                plain, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(plain,), daemon=True).start()
+
+    def _serve(self, plain: socket.socket) -> None:
+        with contextlib.suppress(OSError), plain, self._context.wrap_socket(plain, server_side=True) as near:
+            head = near.recv(65536)
+            if b"upgrade: websocket" in head.lower():
+                self.refused += 1
+                near.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
+                return
+            host, port = self._to.addresses[0].split(":")
+            context = pinned_context(self._to.addresses[0], self._to.pin)
+            with (
+                socket.create_connection((host, int(port))) as beyond,
+                context.wrap_socket(beyond, server_hostname=host) as far,
+            ):
+                far.sendall(head)
+                back = threading.Thread(target=_pump, args=(far, near), daemon=True)
+                back.start()
+                _pump(near, far)
+                back.join(5)
+
+
+def _pump(source: ssl.SSLSocket, to: ssl.SSLSocket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            to.sendall(data)
+
+
+@pytest.fixture
+def behind(road: LoopbackPool, tmp_path: Path) -> Iterator[tuple[Pool, Proxy]]:
+    access = road.access()
+    proxy = Proxy(access, tmp_path)
+    with Pool(Access(addresses=(proxy.address,), token=access.token, pin=proxy.pin)) as pool:
+        yield pool, proxy
+    proxy.close()
+
+
+def test_jobs_run_and_are_waited_for_without_a_websocket(behind: tuple[Pool, Proxy]) -> None:
+    pool, proxy = behind
+    assert np.array_equal(pool.scale(A, 2.0), 2 * A)
+    handle = pool.benchmark("matmul", 800)
+    assert [progress.state for progress in handle.watch()][-1] == "done"
+    assert handle.evidence()
+    waiting = pool.benchmark("relu", 10, group="nobody")
+    with pytest.raises(StillRunning):
+        waiting.wait(0.2)
+    waiting.cancel()
+    assert proxy.refused == 1  # and not asked again for every job
