@@ -323,7 +323,7 @@ class RotateView(_View, frozen=True, kw_only=True):
 class KernelRequest(_Body, frozen=True, kw_only=True):
     """POST /v1/kernels: register a kernel, its whole text with front matter and reference (`docs/kernels.md`)."""
 
-    source: Annotated[str, Meta(title="WGSL", min_length=1, max_length=16_384)]
+    source: Annotated[str, Meta(title="WGSL", min_length=1, max_length=6_144)]
 
 
 class KernelView(_View, frozen=True, kw_only=True):

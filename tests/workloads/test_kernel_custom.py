@@ -8,17 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from moregpu.errors import InvalidJob
 from moregpu.jobs import Evidence
+from moregpu.wire.messages import MAX_INLINE_BYTES, MAX_RECORD_BYTES, Assignment
+from moregpu.wire.session import pack_assign
 from moregpu.worker.engines.numpy_engine import NumpyEngine
 from moregpu.worker.engines.unfit import DeviceUnfit
 from moregpu.worker.engines.wgpu_engine import WgpuEngine
 from moregpu.workloads import KernelSpec, workload
 from moregpu.workloads.arrays import as_array
-from moregpu.workloads.kernel.custom import read_kernel
+from moregpu.workloads.kernel.custom import SOURCE_LIMIT, read_kernel
 from moregpu.workloads.protocol import FleetSummary, KernelEngine, Rejected, TaskSpec, WorkerProfile
 from tests.workloads.test_kernel_formula import Unhurried, spec_of, travel
 
@@ -112,7 +115,7 @@ def test_wgsl_that_does_not_compile_is_an_error_with_the_line() -> None:
         ('along = "elements"', 'along = "rows"', "run along elements"),
         ('inputs = ["a"]', 'inputs = ["b"]', "bindings"),
         ("ceil_div(count, 256)", "ceil_div(cownt, 256)", "cownt"),
-        ("#entry 64", "#entry 64" + "x" * 20_000, "at most 16,384 characters"),
+        ("#entry 64", "#entry 64" + "x" * 20_000, "at most 6,144 bytes"),
     ],
 )
 def test_a_text_that_cannot_be_registered_is_refused_with_the_reason(old: str, new: str, says: str) -> None:
@@ -136,3 +139,17 @@ def test_a_job_gives_exactly_what_the_kernel_takes() -> None:
     ):
         with pytest.raises(InvalidJob, match=says):
             KERNEL.validate(spec)
+
+
+def test_the_largest_text_and_the_largest_inline_input_fit_one_record() -> None:
+    padded = SOURCE + "//" + "-" * (SOURCE_LIMIT - len(SOURCE.encode()) - 2)
+    a = np.zeros(MAX_INLINE_BYTES // 4, np.float32)
+    task, _ = first_task(leaky(a, source=padded))
+    assert len(padded.encode()) == SOURCE_LIMIT and task.inputs["a"].part_shape == a.shape
+    entry = Assignment(
+        job="j-" + "0" * 26, task="t-" + "0" * 26, attempt=1, token=bytes(16), kind="kernel", program=task.program,
+        parameters=task.parameters, precision="float32", inputs=task.inputs, outputs=task.outputs,
+        digest_key=bytes(32), seed=0, time_limit_s=None, lease_s=10.0, device="gpu0",
+    )  # fmt: skip
+    for message in pack_assign([entry]):
+        assert len(msgspec.msgpack.encode(message)) <= MAX_RECORD_BYTES

@@ -193,6 +193,7 @@ def test_rows_of_large_inputs_travel_as_regions_of_their_blobs() -> None:
         ("a+b+c+d+f+g+h+i", dict.fromkeys("abcdfghi", (3,)), "at most 7 arrays"),
         ("+".join(["x"] * 300), {"x": (3,)}, "at most 400 parts"),
         ("(" * 100 + "x" + ")" * 100, {"x": (3,)}, "deep"),
+        ("x" + "\u3000" * 4000, {"x": (3,)}, "at most 10,000 bytes"),
         ("n" * 65, {"n" * 65: (3,)}, "too long"),
     ],
 )

@@ -22,8 +22,9 @@ from moregpu.workloads.kernel.formulas import ARRAYS_LIMIT, FORMULA
 CUSTOM = "custom"
 """The operation's name; a task's program is this, a colon, and the kernel's digest."""
 
-SOURCE_LIMIT = 16_384
-"""Characters of a kernel's text: it travels with every task."""
+SOURCE_LIMIT = 6_144
+"""Bytes of a kernel's text: it travels with every task, its reference twice, beside 48 KiB of inline inputs in one
+record."""
 
 _TRIED = 1000
 """Elements of the work that a kernel is planned for when it is registered."""
@@ -48,8 +49,9 @@ def read_kernel(source: str) -> Registered:
     It must run along elements, take at most seven arrays of one shape, and have a reference formula over its inputs
     and parameters.
     """
-    if len(source) > SOURCE_LIMIT:
-        raise InvalidJob(f"a kernel has at most {SOURCE_LIMIT:,} characters, this one has {len(source):,}")
+    size_bytes = len(source.encode())
+    if size_bytes > SOURCE_LIMIT:
+        raise InvalidJob(f"a kernel has at most {SOURCE_LIMIT:,} bytes, this one has {size_bytes:,}")
     try:
         operation = read_operation(source)
         return _checked(operation, source)

@@ -24,6 +24,8 @@ ARRAYS_LIMIT = 7
 """Arrays that a GPU binds to a kernel beside its output (single numbers are not counted)."""
 
 NAME_LIMIT = 64
+TEXT_LIMIT = 10_000
+"""Bytes of a formula: it travels with every task."""
 SHOWN = 80
 """Characters of a formula that an error shows."""
 
@@ -56,6 +58,8 @@ class FormulaForm(msgspec.Struct, frozen=True, kw_only=True):
 
 def expression_of(text: str) -> Expression:
     """Read a formula; raises `InvalidJob` that points at what is wrong."""
+    if len(text.encode()) > TEXT_LIMIT:
+        raise InvalidJob(f"a formula has at most {TEXT_LIMIT:,} bytes", "Compute it in steps")
     try:
         return parse(text)
     except BadFormula as error:
