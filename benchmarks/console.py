@@ -47,6 +47,7 @@ def measure() -> list[Result]:
     load = f"load average {os.getloadavg()[0]:.1f} of {os.cpu_count()} processors while measured"
     return [
         result("idle, radar on", [one["cpu"] for one in idle], "% of a core", "lower", 3.0, load),
+        result("idle, radar on, to the terminal", [one["sent_kb_s"] for one in idle], "kB/s", "lower", 10.0),
         result("idle, radar off", [one["cpu"] for one in still], "% of a core", "lower", 1.0),
         result("1,000 workers, 20 % at 5 Hz", [one["cpu"] for one in thousand], "% of a core", "lower", 12.0),
         result("event to screen, p95", delays, "ms", "lower", 100.0, of=percentile(0.95)),
@@ -68,6 +69,7 @@ def shown(scene: str, *, keys: bool = False) -> dict[str, object]:
         end = time.monotonic() + WARM_S + SECONDS + 20
         begin_keys = time.monotonic() + WARM_S + 1.0
         next_key, pressed, down, took = begin_keys, 0.0, True, []
+        sent = 0
         while child.poll() is None and time.monotonic() < end:
             now = time.monotonic()
             if keys and now >= next_key and not pressed and now < begin_keys + SECONDS - 2:
@@ -79,6 +81,8 @@ def shown(scene: str, *, keys: bool = False) -> dict[str, object]:
                 data = os.read(terminal, 1 << 16)
             except OSError:
                 break
+            if begin_keys - 1.0 < time.monotonic() < begin_keys - 1.0 + SECONDS:
+                sent += len(data)
             if pressed and b"48;2;29;53;80" in data:  # the cursor's ground
                 took.append(1e3 * (time.monotonic() - pressed))
                 pressed, next_key = 0.0, time.monotonic() + 0.15
@@ -86,7 +90,7 @@ def shown(scene: str, *, keys: bool = False) -> dict[str, object]:
         child.wait()
         os.close(terminal)
         found = json.loads(out.read_text())
-    return {**found, "keys_ms": took or [float("nan")]}
+    return {**found, "keys_ms": took or [float("nan")], "sent_kb_s": sent / SECONDS / 1e3}
 
 
 def first_paint() -> float:
@@ -110,8 +114,9 @@ def _spawn(command: list[str], folder: str) -> tuple[subprocess.Popen[bytes], in
     fcntl.ioctl(own, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     ours = ("MOREGPU_", "SSH_", "NO_COLOR")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    environment = {**kept, "TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8", "MOREGPU_HOME": folder,
-                   "MOREGPU_BENCH_SECONDS": str(SECONDS)}  # fmt: skip
+    terminal = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+    own_home = {"MOREGPU_HOME": folder, "MOREGPU_BENCH_SECONDS": str(SECONDS)}
+    environment = {**kept, **terminal, **own_home}
     child = subprocess.Popen(command, stdin=own, stdout=own, stderr=own, env=environment, start_new_session=True)
     os.close(own)
     return child, parent
@@ -197,7 +202,7 @@ class _Fleet:
                                 "round_trip_s": chance.random() / 20,
                                 "leases": chance.randrange(5),
                             },
-                        )  # fmt: skip
+                        )
                     )
                     for id in chosen
                 ]

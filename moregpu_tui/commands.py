@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from moregpu.errors import InvalidRequest, NotFound
-from moregpu.wire.api import InviteRequest, TokenRequest, WorkerChange
+from moregpu.wire.api import InviteRequest, PoolChange, RotateRequest, TokenRequest, WorkerChange
 from moregpu_tui.actions import BY_ID, Action, on_screen, permitted
 from moregpu_tui.modals.dialog import Ask, Confirm, TypeToConfirm
 from moregpu_tui.modals.form_dialog import FormDialog
@@ -248,6 +248,41 @@ class Commands:
                 else:
                     await self._app.source.revoke_token(id)
                 self._app.tell(f"{short_id(id)} is no longer good")
+
+    async def _pool_rotate(self, _argument: str) -> None:
+        pool = self._app.state.pool
+        finishing = pool is not None and pool.rotating
+        online = sum(worker.connected for worker in self._app.state.workers.values())
+        total = sum(not worker.revoked for worker in self._app.state.workers.values())
+        lines: list[Line] = (
+            [
+                (("The old session key goes, for good.", "text"),),
+                (
+                    (
+                        f"{plural(total - online, 'worker')} not online now: those that did not hear of the next key",
+                        "warn",
+                    ),
+                ),
+                (("need a new invite.", "warn"),),
+            ]
+            if finishing
+            else [
+                (("A next session key is announced; workers learn it when they next connect.", "text"),),
+                ((f"{plural(total, 'worker')} will use it. Give them a day, then K again finishes.", "text"),),
+            ]
+        )
+        word = "finish" if finishing else "rotate"
+        if await self._app.push_screen_wait(TypeToConfirm(f"{word} the change of the pool's key?", lines, word)):
+            await self._app.source.rotate(RotateRequest(action="finish" if finishing else "begin"))
+            self._app.tell("the old key is gone" if finishing else "the next key is announced")
+
+    async def _pool_change(self, _argument: str) -> None:
+        pool = self._app.state.pool
+        values = {"name": pool.name, "description": pool.description} if pool is not None else {}
+        change = await self._app.push_screen_wait(FormDialog("this pool", PoolChange, "keep it", values))
+        if change is not None:
+            await self._app.source.change_pool(change)
+            self._app.tell("the pool took it")
 
     async def _ledger_verify(self, _argument: str) -> None:
         self._app.tell("walking the ledger …", timeout=3)

@@ -29,8 +29,11 @@ from moregpu.wire.api import (
     LimitsView,
     Me,
     PlanView,
+    PoolChange,
     PoolView,
     Problem,
+    RotateRequest,
+    RotateView,
     TaskView,
     Timing,
     TokenRequest,
@@ -79,6 +82,8 @@ class SimulatedPool:
         self._random = random.Random(seed)  # noqa: S311 — a play, no secret
         self._wall, self._clock = wall, clock
         self._churn = churn
+        self._name, self._rotating = "homelab", False
+        self._keep_bytes: int | None = None
         self._seq = 100
         self._born = wall()
         self.workers: dict[str, WorkerView] = {}
@@ -148,7 +153,9 @@ class SimulatedPool:
         states = [job.state for job in self.jobs.values()]
         return PoolView(
             id="5f" * 16,
-            name="homelab",
+            name=self._name,
+            keep_bytes=self._keep_bytes,
+            rotating=self._rotating,
             fingerprint="amber canoe delta fossil lemon orbit quartz velvet",
             version="2.0",
             addresses=["studio.lan:8787", "192.168.1.20:8787"],
@@ -242,6 +249,16 @@ class SimulatedPool:
 
     async def fetch_access(self) -> None:
         self.offer(about(invites=[*self.invites.values()], tokens=[*self.tokens.values()]))
+
+    async def change_pool(self, change: PoolChange) -> None:
+        self._name = change.name or self._name
+        self._keep_bytes = change.keep_bytes if change.keep_bytes is not None else self._keep_bytes
+        self.offer(about(pool=self.pool_view()))
+
+    async def rotate(self, request: RotateRequest) -> RotateView:
+        self._rotating = request.action == "begin"
+        self.offer(about(pool=self.pool_view()))
+        return RotateView(rotating=self._rotating, session_key="5f" * 32)
 
     async def plan(self, spec: JobSpec) -> PlanView:
         size = spec.size if spec.size is not None else 1024

@@ -19,6 +19,10 @@ from moregpu.wire.api import (
     JobView,
     Me,
     PlanView,
+    PoolChange,
+    PoolView,
+    RotateRequest,
+    RotateView,
     Signed,
     TokenRequest,
     TokenView,
@@ -92,6 +96,15 @@ class LiveCalls:
 
     async def verify_ledger(self) -> None:
         self.offer(about(audit=await self.in_thread(self.pool.audit)))
+
+    async def change_pool(self, change: PoolChange) -> None:
+        named = {name: value for name, value in msgspec.to_builtins(change).items() if value is not None}
+        self.offer(about(pool=await self.in_thread(lambda: self._call("PATCH", "/v1/pool", PoolView, named))))
+
+    async def rotate(self, request: RotateRequest) -> RotateView:
+        view = await self.in_thread(lambda: self._call("POST", "/v1/pool/rotate", RotateView, request))
+        self.offer(about(pool=await self.in_thread(self.pool.info)))
+        return view
 
     # ---- jobs
 

@@ -10,6 +10,9 @@ from moregpu.wire.api import (
     InviteView,
     JobView,
     PlanView,
+    PoolChange,
+    RotateRequest,
+    RotateView,
     TokenRequest,
     TokenView,
     WorkerChange,
@@ -71,6 +74,14 @@ class Source(Protocol):
 
     async def fetch_access(self) -> None:
         """Fetch invites and tokens; they come as inputs."""
+        ...
+
+    async def change_pool(self, change: PoolChange) -> None:
+        """Name, description, retention."""
+        ...
+
+    async def rotate(self, request: RotateRequest) -> RotateView:
+        """Announce a next session key, finish with it, or let go of it."""
         ...
 
     async def plan(self, spec: JobSpec) -> PlanView:

@@ -6,7 +6,18 @@ import asyncio
 from typing import NoReturn
 
 from moregpu.errors import MoreGPUError, NotConfigured
-from moregpu.wire.api import InviteRequest, InviteView, JobView, PlanView, TokenRequest, TokenView, WorkerChange
+from moregpu.wire.api import (
+    InviteRequest,
+    InviteView,
+    JobView,
+    PlanView,
+    PoolChange,
+    RotateRequest,
+    RotateView,
+    TokenRequest,
+    TokenView,
+    WorkerChange,
+)
 from moregpu.workloads import JobSpec
 from moregpu_tui.feed.source import Files, Offer
 
@@ -56,6 +67,14 @@ class Still:
 
     async def fetch_access(self) -> None:
         """Nothing to fetch."""
+
+    async def change_pool(self, change: PoolChange) -> None:
+        """Refused."""
+        self._refuse()
+
+    async def rotate(self, request: RotateRequest) -> RotateView:
+        """Refused."""
+        self._refuse()
 
     async def plan(self, spec: JobSpec) -> PlanView:
         """Refused."""

@@ -73,8 +73,12 @@ def pool_lines(state: PoolState, manner: Manner) -> list[Line]:
     if pool is None:
         return [(("not loaded yet", "dim"),)]
     revoked = sum(worker.revoked for worker in state.workers.values())
+    key: Line = (
+        (pool.fingerprint, "strong"),
+        ("   a next key is announced: K finishes" if pool.rotating else "", "warn"),
+    )
     return [
-        (("fingerprint  ", "dim"), (pool.fingerprint, "strong")),
+        (("fingerprint  ", "dim"), *key),
         (("addresses    ", "dim"), (", ".join(pool.addresses), "text")),
         (("revoked      ", "dim"), (plural(revoked, "worker"), "text")),
         ledger_line(state.audit, manner),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import segno
-
 from moregpu_tui.present.cells import Line
 
 BORDER = 2
@@ -11,6 +9,8 @@ BORDER = 2
 
 def qr_lines(text: str, ascii_only: bool) -> list[Line]:
     """The code of a text. In upper case and digits it is smaller: lines of invites are."""
+    import segno  # 60 ms, and seldom asked for
+
     code = segno.make(text, error="l", micro=False, boost_error=False)
     matrix = [[bool(dark) for dark in row] for row in code.matrix_iter(scale=1, border=BORDER)]
     if ascii_only:

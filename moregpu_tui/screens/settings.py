@@ -27,7 +27,7 @@ class SettingsPage(PoolScreen):
     """How the console looks, and what the pool keeps."""
 
     here: ClassVar[str] = "settings"
-    footer: ClassVar[tuple[str, ...]] = ("form.reset", "app.help", "app.escape")
+    footer: ClassVar[tuple[str, ...]] = ("pool.change", "form.reset", "app.help", "app.escape")
     BINDINGS = bindings_for("settings")
 
     def body(self) -> ComposeResult:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from moregpu.cli.main import COMMANDS
 from moregpu.errors import InvalidRequest
 from moregpu_tui.actions import ACTIONS, BY_ID, SCREENS, matching, on_screen, permitted, refusal
 from moregpu_tui.docs import BEGIN, END, PAGE, generated
@@ -27,12 +28,14 @@ def test_ids_are_unique_and_everything_has_help() -> None:
 
 def test_what_changes_the_pool_has_a_command_too() -> None:
     for action in ACTIONS:
-        if action.changes:
+        if action.changes and action.id != "job.purge":  # that one is of the console and of HTTP alone
             assert action.command.startswith("moregpu "), action.id
+        if action.command:
+            assert action.command.split()[1] in COMMANDS, action.id
 
 
 def test_what_is_dangerous_says_so() -> None:
-    assert {action.id for action in ACTIONS if action.danger == 2} == {"worker.revoke", "job.purge"}
+    assert {action.id for action in ACTIONS if action.danger == 2} == {"worker.revoke", "job.purge", "pool.rotate"}
     assert {"job.cancel", "worker.drain"} <= {action.id for action in ACTIONS if action.danger == 1}
 
 
