@@ -66,3 +66,15 @@ def test_what_the_sdk_may_load() -> None:
     assert not loaded_by("import moregpu; moregpu.Pool") & {"numpy", "rich", "websockets", "asyncio", "typer"} - {
         "asyncio"
     }
+
+
+def test_a_command_that_asks_the_pool_loads_little() -> None:
+    statement = (
+        "import sys; sys.argv = ['moregpu', 'workers', '--profile', 'absent']\n"
+        "from moregpu.cli.main import main\n"
+        "import contextlib, io\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()): main()"
+    )
+    assert not loaded_by(statement) & {
+        "numpy", "rich", "pydantic", "websockets", "asyncio", "starlette", "uvicorn", "moregpu.cli.serve",
+    }  # fmt: skip
