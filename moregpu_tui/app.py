@@ -6,6 +6,7 @@ import asyncio
 import locale
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import ClassVar
 from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.geometry import Size
 from textual.screen import Screen
 
 from moregpu.errors import MoreGPUError, NotConfigured
@@ -262,10 +264,24 @@ class ConsoleApp(App[int]):
         self.offer()
 
     def _second(self) -> None:
+        self._heal_size()
         self.store.sample(self.now())
         screen = self.pool_screen
         if screen is not None:
             screen.second(self.state)
+
+    def _heal_size(self) -> None:
+        """Of resizes that come in a storm Textual loses one now and then (seen under tmux): look once a second."""
+        if self.is_headless or sys.__stdout__ is None:
+            return
+        try:
+            size = Size(*os.get_terminal_size(sys.__stdout__.fileno()))
+        except OSError:
+            return
+        if size != self.size:
+            self.post_message(events.Resize(size, size))
+        elif self.screen.size != size:
+            self.screen.post_message(events.Resize(size, size))
 
     @property
     def pool_screen(self) -> PoolScreen | None:
