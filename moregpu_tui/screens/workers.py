@@ -25,6 +25,7 @@ RESORT_S = 1.0
 """A list that is ordered by what moves is ordered anew at most this often."""
 
 CURVE = 240
+SAMPLE_S = 0.9
 
 
 class Workers(PoolScreen):
@@ -41,6 +42,7 @@ class Workers(PoolScreen):
         self.sort = "name"
         self.reverse = False
         self._sorted_at = 0.0
+        self._sampled_at = float("-inf")
         self._curves: dict[str, deque[tuple[float, float]]] = {}
         self._matching: set[str] = set()
 
@@ -81,11 +83,13 @@ class Workers(PoolScreen):
 
     def tick(self, state: PoolState) -> None:
         """Keep the curve of every worker that was looked at, and the order."""
-        for id, curve in self._curves.items():
-            worker = state.workers.get(id)
-            if worker is not None:
-                curve.append((worker.duty, worker.user_load))
         now = console_of(self).now()
+        if now - self._sampled_at >= SAMPLE_S:
+            self._sampled_at = now
+            for id, curve in self._curves.items():
+                worker = state.workers.get(id)
+                if worker is not None:
+                    curve.append((worker.duty, worker.user_load))
         if now - self._sorted_at > RESORT_S and (self.sort not in STATIC_SORTS or self.filter_text):
             self._order(state, now)
         self._show_panel(state)
