@@ -78,6 +78,7 @@ class Connections:
         self._changed = changed
         self._leaving = asyncio.Event()
         self._staying: asyncio.Task[None] | None = None
+        self._impatience: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         enrolled = home.enrolment is not None and home.enrolment.welcomed
         self._give_up_at = None if enrolled else time.monotonic() + patience_s
@@ -93,6 +94,9 @@ class Connections:
             if not self._leaving.is_set():
                 raise
         finally:
+            self._staying = None
+            if self._impatience is not None:
+                self._impatience.cancel()  # or it would hit what the caller closes afterwards
             if self._timer is not None:
                 self._timer.cancel()
 
@@ -102,7 +106,7 @@ class Connections:
         self.wake.set()
         if self._staying is not None:
             goodbye_s = LEAVE_S if self._session.member else 0.0
-            asyncio.get_running_loop().call_later(goodbye_s, self._staying.cancel)
+            self._impatience = asyncio.get_running_loop().call_later(goodbye_s, self._staying.cancel)
 
     def renew(self, reason: str) -> None:
         """Say hello anew, on another connection: what this worker is has changed. Nothing more is sent on this one."""

@@ -240,6 +240,16 @@ def test_a_worker_that_knows_its_pool_waits_for_it_and_says_so(tmp_path: Path) -
     tell(tmp_path, story, enrol_wait_s=0.0)
 
 
+def test_a_worker_whose_pool_is_away_stops_at_once_and_cleanly(tmp_path: Path) -> None:
+    async def story(coordinator: Coordinator, machine: Machine) -> None:
+        await coordinator.stop()
+        await coordinator.until(lambda: machine.seen[-1].state == "connecting" and "reached" in machine.seen[-1].line)
+        await machine.stop()
+        assert children() == []
+
+    tell(tmp_path, story)
+
+
 def run_agent(folder: Path, **config: object) -> None:
     """Run an agent to its own end."""
 
