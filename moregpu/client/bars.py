@@ -35,4 +35,5 @@ def describe(progress: Progress) -> str:
     if progress.waiting_reason and not progress.done:
         return f"waiting: {progress.waiting_reason}"
     filled = round(progress.share * WIDTH)
-    return f"{progress.state:9} {'█' * filled}{'·' * (WIDTH - filled)} {progress.done}/{progress.total}"
+    waits = f" waiting: {progress.waiting_reason}" if progress.waiting_reason else ""
+    return f"{progress.state:9} {'█' * filled}{'·' * (WIDTH - filled)} {progress.done}/{progress.total}{waits}"

@@ -195,11 +195,16 @@ class WorkerSession:
 
     # -- leases
 
+    @property
+    def resting(self) -> bool:
+        """Whether its owner's limits leave it no time to compute on any device, by its last heartbeat."""
+        return bool(self.duty) and not any(share > 0.0 for share in self.duty.values())
+
     def slots(self, now: float) -> int:
         """How many more leases the worker may have now."""
         if self.phase is not Phase.MEMBER or not self.approved or self.paused or self.draining or self.on_trial:
             return 0
-        if self.duty and not any(share > 0.0 for share in self.duty.values()):
+        if self.resting:
             return 0  # its owner is using it; what it were given it would only hand back
         if self.quarantined or now < self.rest_until or len(self.judging) >= MAX_JUDGING:
             return 0

@@ -129,7 +129,18 @@ class Views:
         if job.state in JOB_ENDED or any(task.state is TaskState.LEASED for task in tasks):
             return ""
         waiting = [task for task in tasks if task.state is TaskState.WAITING]
-        return waiting_reason(job, self._fleet.workers(), blocked_by=self._store.blocked_by(job), waiting=waiting)
+        blocked_by = self._store.blocked_by(job)
+        said = waiting_reason(job, self._fleet.workers(), blocked_by=blocked_by, waiting=waiting)
+        return said or self._resting_reason(job)
+
+    def _resting_reason(self, job: JobRow) -> str:
+        """What keeps every worker that fits from computing at all now, in its own words; "" when one of them does."""
+        fitting = [member for member in self._fleet if member.takes_work and fits(job, self._fleet.worker(member))]
+        if not fitting or not all(member.session.resting for member in fitting):
+            return ""
+        first = fitting[0]
+        others = f" (and {len(fitting) - 1} more rest)" if len(fitting) > 1 else ""
+        return f"{first.row.name} gives nothing now: {first.session.reason or 'it rests'}{others}"
 
 
 def is_checked(job: JobRow, tasks: list[TaskRow]) -> bool:

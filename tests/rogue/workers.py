@@ -157,11 +157,11 @@ class HonestWorker:
             invite_secret=secret,
         )
 
-    async def heartbeat(self, held: list[LeaseRef] | None = None, duty: float = 1.0) -> None:
+    async def heartbeat(self, held: list[LeaseRef] | None = None, duty: float = 1.0, reason: str = "") -> None:
         """Say what is held (what has no last word yet, unless given)."""
         if held is None:
             held = [ref_of(entry) for entry in self.kept.values()]
-        await self.send(Heartbeat(sent=time.monotonic(), duty={"cpu": duty}, held=held))
+        await self.send(Heartbeat(sent=time.monotonic(), duty={"cpu": duty}, held=held, reason=reason))
 
     async def bye(self) -> None:
         await self.send(Bye(reason="test"))
