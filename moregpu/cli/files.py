@@ -98,7 +98,9 @@ def load(path: str) -> Any:
     except OSError as error:
         raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, SyntaxError, UnicodeError, MemoryError) as error:
-        raise InvalidRequest(f"{path} is no .npy file of numbers: {error}", "numpy.save writes them") from error
+        # NumPy's own words would have people allow pickles, which run whatever the file says.
+        why = "it holds Python objects, or something else" if "pickle" in str(error) else str(error)
+        raise InvalidRequest(f"{path} is no .npy file of numbers: {why}", "numpy.save writes them") from error
     if not isinstance(array, np.ndarray):
         raise InvalidRequest(f"{path} holds several arrays", "save one array to a file: numpy.save")
     return array

@@ -83,7 +83,8 @@ class _BadLedger(MoreGPUError):
 
 def _row(worker: WorkerView) -> list[object]:
     devices = ", ".join(
-        f"{device.name} ({device.cores} cores)" if device.cores else device.name for device in worker.devices
+        f"{device.name} ({device.cores} core{'s' * (device.cores > 1)})" if device.cores else device.name
+        for device in worker.devices
     )
     state = f"{worker.state}: {worker.reason}" if worker.reason else worker.state
     return [

@@ -30,6 +30,15 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
     assert sorted(path.name for path in folder.iterdir()) == ["a.npy", "a.safetensors"]
 
 
+def test_a_file_of_python_objects_is_refused_without_a_word_about_allowing_them(tmp_path: Path) -> None:
+    np.save(tmp_path / "objects.npy", np.array([{}, 1], dtype=object), allow_pickle=True)
+    (tmp_path / "text.npy").write_text("hello")
+    for name in ("objects.npy", "text.npy"):
+        with pytest.raises(InvalidRequest, match="holds Python objects, or something else") as refused:
+            load(str(tmp_path / name))
+        assert "allow_pickle" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     "data",
     [
