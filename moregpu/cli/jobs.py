@@ -125,14 +125,22 @@ def retry(
 def follow(handle: JobHandle, *, quiet: bool, lines: bool = False) -> JobView:
     """Wait for a job's end; on a terminal its progress is shown meanwhile, or wherever `lines` are asked for."""
     show = None if quiet or lines else progress_line()
-    if show is None and not lines:
-        return handle.wait()
     try:
+        if show is None and not lines:
+            return handle.wait()
         for progress in handle.watch():
             if show is not None:
                 show(describe(progress))
             else:
                 typer.echo(clean(describe(progress), 200), err=True)
+    except KeyboardInterrupt:
+        if show is not None:
+            show("")
+        id = handle.id
+        typer.echo(
+            f"{id} goes on without you; moregpu job {id} --watch shows it, moregpu cancel {id} ends it", err=True
+        )
+        raise
     finally:
         if show is not None:
             show("")

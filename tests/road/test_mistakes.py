@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,21 @@ def test_a_job_that_no_worker_fits_waits_and_says_for_what(pool: Pool) -> None:
     with pytest.raises(StillRunning, match="people with telescopes"):
         handle.wait(0.1)
     assert handle.cancel().state == "cancelled"
+
+
+def test_an_interrupted_submit_says_that_its_job_goes_on(road: LoopbackPool, pool: Pool) -> None:
+    name = "interrupted"
+    process = road._start(name, ["submit", "relu", "--size", "100", "--group", "nobody", "--name", name, "--watch"])
+    begun = time.monotonic()
+    while "waiting" not in road.log(name):
+        assert time.monotonic() - begun < 30
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    (job,) = [job for job in pool.jobs() if job.name == name]
+    assert job.state == "queued"
+    assert f"moregpu cancel {job.id} ends it" in road.log(name)
+    pool.job(job.id).cancel()
 
 
 def test_a_cancelled_job_stays_cancelled(pool: Pool) -> None:
