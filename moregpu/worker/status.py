@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from moregpu.worker.throttle.controller import Reason
+
 State = Literal["starting", "connecting", "online", "pending", "paused", "leaving"]
 
 
@@ -51,6 +53,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
             case "pending":
                 return f"{where} knows this worker; its admin must approve it first"
             case "paused":
+                if self.reason in (Reason.FREE, Reason.CEILING):
+                    return f"online in {where}, about to begin"  # its share has yet to rise from nothing
                 return f"online in {where}, but {self.reason}"
             case "leaving":
                 return "handing back what is not done"
