@@ -124,6 +124,7 @@ def test_from_the_package_to_its_removal(package: Path, clean_root: Path, attic:
         place.panel.click("Pause")
         place.tray.until(lambda report: report["mood"] == "paused")
         assert job.status().state == "running"
+        until(lambda: "Resume" in place.panel.menu())
         place.panel.click("Resume")
         job.result(timeout_s=2 * DEADLINE_S)
         place.tray.until(lambda report: any(one["name"] == "rays" for one in report["jobs"]))
