@@ -6,6 +6,7 @@ A golden file holds a screen's text, so that a difference can be read, and a dig
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 from pathlib import Path
@@ -46,6 +47,18 @@ def boxed(text: str) -> str:
     return "\n".join(line[left:right] for line in lines[top : bottom + 1]) + "\n"
 
 
+async def at_rest(app: ConsoleApp) -> str:
+    """The screen once nothing moves on it any more."""
+    seen: list[tuple[str, str]] = []
+    for _ in range(60):
+        await settled(app)
+        await asyncio.sleep(0.04)
+        seen.append((text_of(app), colours_of(app)))
+        if len(seen) > 5 and len(set(seen[-6:])) == 1:
+            break
+    return seen[-1][0]
+
+
 def same_as_golden(name: str, app: ConsoleApp, keys: list[str], size: tuple[int, int], *, dialog: bool = False) -> None:
     found: list[str] = []
 
@@ -53,9 +66,7 @@ def same_as_golden(name: str, app: ConsoleApp, keys: list[str], size: tuple[int,
         await settled(app)
         await press(app, *keys)
         app._second()
-        await settled(app)
-        await settled(app)
-        shown = text_of(app)
+        shown = await at_rest(app)
         found.append(boxed(shown) if dialog else f"{shown}\n\ncolours {colours_of(app)}\n")
 
     played(app, play, size=size)
