@@ -226,11 +226,7 @@ def _show(report: Demo, view: JobView, verified: list[Verified], names: dict[str
                 names.get(statement.worker, "?"),
                 statement.worker[:12],
                 " + ".join(" × ".join(str(length) for length in output.shape) for output in statement.outputs)
-                + (
-                    f"  (grains {grains[statement.task][0]}–{grains[statement.task][1] - 1})"
-                    if statement.task in grains
-                    else ""
-                ),
+                + (f"  ({_grains(*grains[statement.task])})" if statement.task in grains else ""),
                 seconds(statement.ran.seconds),
             ]
             for statement in sorted(verified, key=lambda one: grains.get(one.task, (0, 0)))
@@ -260,3 +256,7 @@ def _stopped_by_signals() -> Generator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _grains(start: int, stop: int) -> str:
+    return f"grain {start}" if stop - start == 1 else f"grains {start}–{stop - 1}"
