@@ -42,6 +42,9 @@ COUNT_S = 60.0
 QUIT_S = 3.0
 """A process that has not ended by then is ended: pystray's X11 backend may hang."""
 
+ANSWER_FIRST_S = 0.1
+"""A tray that is told to quit answers first, while there is still somebody to answer."""
+
 SETTLED_S = 5.0
 """After the start, memory that only the start needed is given back."""
 
@@ -140,7 +143,7 @@ class App:
                 case "leave":
                     self._core.leave()
                 case "quit":
-                    self.quit()
+                    threading.Timer(ANSWER_FIRST_S, self.quit).start()
                 case _:
                     pass
         except (MoreGPUError, ValueError, TypeError) as error:
