@@ -46,7 +46,7 @@ from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.selectors import why_not_now
 from moregpu_tui.state.store import Store
 from moregpu_tui.theme import PREFIX, themes
-from moregpu_tui.widgets.bars import TABS
+from moregpu_tui.widgets.bars import TABS, TopBar
 from moregpu_tui.widgets.paint import Paint
 
 AGAIN_S = 2.0
@@ -260,7 +260,7 @@ class ConsoleApp(App[int]):
         if changed and screen is not None:
             screen.news(self.state, changed)
             if changed.about or changed.link or changed.everything:
-                screen.query_one("TopBar").refresh()
+                screen.query_one(TopBar).update_figures()
         self.offer()
 
     def _second(self) -> None:

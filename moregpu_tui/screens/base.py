@@ -140,7 +140,7 @@ class PoolScreen(Screen[None]):
         """Once a second, while shown."""
         self.tick(state)
         self.news(state, Changed())
-        self.query_one(TopBar).refresh()
+        self.query_one(TopBar).update_figures()
 
     def bars(self) -> None:
         """The lower bar: keys that may be used, and a note."""

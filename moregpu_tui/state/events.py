@@ -267,10 +267,15 @@ def clean_data(value: Any, depth: int = 4) -> Any:
     return value
 
 
+_LIVE = frozenset({"duty", "user_load", "reason", "round_trip_s", "leases"})
+
+
 def _live(event: Event) -> Event:
     """The event that comes once a second for each worker: five figures and one text of it, and nothing else."""
     data = event.data
-    duty = data.get("duty")
+    duty, reason = data.get("duty"), data.get("reason")
+    if reason == "" and data.keys() <= _LIVE and isinstance(duty, dict):
+        return event  # ten thousand of these a second; the names of devices in it are never shown
     return Event(
         type="worker.live",
         id=_name(event.id),

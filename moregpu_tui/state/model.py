@@ -1,4 +1,7 @@
-"""What the console knows about a pool: frozen data, one snapshot at a time."""
+"""What the console knows about a pool: frozen data, one snapshot at a time.
+
+`gc=False`: rows hold no cycles, and a collector that walks ten thousand of them again and again is felt.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ NOT_STEPPING_BACK = frozenset({"", "being measured", "at the ceiling you set", "
 """Reasons that a worker gives while it does not step back for its owner."""
 
 
-class Device(msgspec.Struct, frozen=True, kw_only=True):
+class Device(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A device of a worker."""
 
     id: str
@@ -30,7 +33,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     cores: int = 0
 
 
-class Worker(msgspec.Struct, frozen=True, kw_only=True):
+class Worker(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A worker. Flags and connection each carry the sequence that told them, so that the latest one wins."""
 
     id: str
@@ -97,7 +100,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
         return self.look in ("ready", "busy", "throttled")
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job. `seq` is the newest event that spoke of its state; grains only grow."""
 
     id: str
@@ -186,7 +189,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     preview: tuple[str, ...] = ()
 
 
-class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One line of the merged log."""
 
     at: float

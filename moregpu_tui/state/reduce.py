@@ -344,6 +344,8 @@ class _Batch:
 
     def _mark_worker(self, before: Worker | None, now: Worker) -> None:
         self.changed.workers.add(now.id)
+        if before is not None and before.reason == now.reason and before.connected == now.connected:
+            return
         look = now.look
         if look in ("offline", "throttled") and (before is None or before.look != look):
             self.changed.urgent.add(now.id)

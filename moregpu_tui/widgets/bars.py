@@ -9,7 +9,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from moregpu_tui.present.bar import bar
-from moregpu_tui.present.cells import length
+from moregpu_tui.present.cells import Line, length
 from moregpu_tui.widgets.drawn import console_of, paint_of
 from moregpu_tui.widgets.paint import rule
 
@@ -22,20 +22,28 @@ class TopBar(Widget):
     def __init__(self, current: str) -> None:
         super().__init__()
         self._current = current
+        self._drawn: tuple[Line, Line] | None = None
+
+    def update_figures(self) -> None:
+        """Draw again if what it says has changed."""
+        if self._figures() != self._drawn:
+            self.refresh()
+
+    def touch_all(self) -> None:
+        """Draw again: another theme."""
+        self.refresh()
+
+    def _figures(self) -> tuple[Line, Line]:
+        app = console_of(self)
+        narrow = self.size.width < 100
+        return bar(app.state, app.manner, app.now(), readonly=app.options.readonly, kind=app.source_kind, narrow=narrow)
 
     def render_line(self, y: int) -> Strip:
         """One of two lines."""
         app = console_of(self)
         width = self.size.width
         if y == 0:
-            left, right = bar(
-                app.state,
-                app.manner,
-                app.now(),
-                readonly=app.options.readonly,
-                kind=app.source_kind,
-                narrow=width < 100,
-            )
+            left, right = self._drawn = self._figures()
             return app.paint.both_ends(left, right, width, "surface")
         pieces: list[tuple[str, str]] = [(" ", "dim")]
         for number, name in enumerate(TABS, 1):

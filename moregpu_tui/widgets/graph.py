@@ -35,10 +35,16 @@ class Graph(Widget):
 
     def put(self, values: Sequence[float]) -> None:
         """Show these; the last is now."""
-        if values is not self._values:
-            self._values = values
-            self._rows = []
-            self.refresh()
+        if values is self._values:
+            return
+        before = (self._rows, self._ceiling, self._shown(self._values[-1]) if self._values else "")
+        self._values = values
+        width, height = self.size
+        if height > 1 and width > 1:
+            self._rebuild(width, height - 1)
+            if before == (self._rows, self._ceiling, self._shown(values[-1]) if values else ""):
+                return  # a flat curve looks the same a second later
+        self.refresh()
 
     def fade(self, faded: bool) -> None:
         """Show it dimmed: it is old."""
