@@ -214,8 +214,9 @@ class Book(Outcomes):
 
     def reap(self, now: float, wall: float) -> list[LeaseRef]:
         """Leases past their time go back."""
-        # Once each: after a commit that failed, the index may name a lease twice.
-        past = dict.fromkeys((task.id, token) for task, token in self.index.expired(now))
+        # Once each: after a commit that failed, the index may name a lease twice. In the order of their ids: those that
+        # ran out at one moment stand in the index as they came, and after a restart they come in another order.
+        past = sorted({(task.id, token) for task, token in self.index.expired(now)})
         leases = [
             (id, lease)
             for id, token in past
