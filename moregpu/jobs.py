@@ -91,7 +91,13 @@ class JobCommon(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     name: Annotated[str, Meta(title="Name", description="Shown in lists", max_length=200)] = ""
     group: Annotated[str, Meta(title="Group", description="Run only on workers of this group")] | None = None
     priority: Annotated[
-        int, Meta(title="Priority", description="A point goes before your own jobs that are up to an hour older", ge=-100, le=100)
+        int,
+        Meta(
+            title="Priority",
+            description="A point goes before your own jobs that are up to an hour older",
+            ge=-100,
+            le=100,
+        ),
     ] = 0
     after: Annotated[
         tuple[str, ...], Meta(title="After", description="Jobs that must be done first", max_length=64)

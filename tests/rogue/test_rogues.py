@@ -118,12 +118,9 @@ def test_a_rogue_that_fails_everything_is_set_aside_within_eight_tasks(tmp_path:
             other = await here.spec("matmul", *product(8, 8, 8, seed=9), retries=1)
             rows = [await here.submit(other, wait_s=0.0) for _ in range(30)]
 
-            async def set_aside() -> bool:
-                return (await here.desk.find_worker(rogue.id)).state in ("paused", "quarantined")
-
-            async with asyncio.timeout(30):
-                while not await set_aside():
-                    await asyncio.sleep(0)
+            member = here.desk._fleet.get(rogue.id)
+            assert member is not None
+            await here.until(lambda: member.session.paused or member.row.trust.quarantined)
             assert len(rogue.assigned) - before <= 8 + 2, "after honest work it may hold two when it begins to fail"
             if name != "unsigned":
                 assert (await here.desk.find_worker(rogue.id)).state == "quarantined", "proven wrong twice"
