@@ -39,6 +39,8 @@ async def draw(keys: list[str], workers: int) -> str:
         await press(app, *keys)
         if not keys:
             await asyncio.sleep(9)  # the beam goes half round
+        if keys == ["c"]:
+            await asyncio.sleep(1)  # the plan is asked for when nobody types
         app._second()
         await settled(app)
         await pilot.pause()
