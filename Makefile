@@ -48,7 +48,7 @@ lint: $(VENV)/.ready-test
 	$(BIN)/ruff format --check $(PACKAGES)
 	$(BIN)/ruff check $(PACKAGES)
 	$(BIN)/basedpyright
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache
