@@ -24,8 +24,11 @@ help:
 demo: $(VENV)/.ready-base
 	@$(BIN)/python -m moregpu demo $(DEMO)
 
+# Real processes, sockets and desktops on a machine that may be busy: what failed is run once more, alone. What fails
+# twice is broken, and what failed once stands in the output.
 test: lint
-	$(BIN)/pytest -n 2 --dist worksteal -m "not acceptance"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not acceptance" \
+	  || { echo "again, alone:"; $(BIN)/pytest --last-failed --last-failed-no-failures none -m "not acceptance"; }
 
 quick: $(VENV)/.ready-test
 	$(BIN)/ruff check -q $(PACKAGES)
