@@ -32,8 +32,11 @@ class Region:
         return memoryview(self._map)[start : start + size_bytes]
 
     def close(self) -> None:
-        """Give the descriptor back; the mapping goes when its last view does."""
-        os.close(self.fd)
+        """Give the descriptor back, once; the mapping goes when its last view does."""
+        if self.fd >= 0:
+            # A second close of the same number would close whatever has been opened under it since.
+            os.close(self.fd)
+            self.fd = -1
 
 
 def _anonymous(size_bytes: int) -> int:
