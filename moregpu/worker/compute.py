@@ -1,4 +1,4 @@
-"""The agent's side of a compute child: starts it, feeds it, watches it, replaces it.
+"""One device's queue: its compute child is started, fed, watched and replaced, and its end is blamed on a task.
 
 Everything here runs on the event loop; a tiny task costs one write and one read of a socket pair. Tasks are answered in
 the order they were given, so the first unanswered one is what a crash or a hang is blamed on; the others are given to
@@ -9,41 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
-import socket
-import subprocess
-import sys
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol
 
 import msgspec
 
 from moregpu.errors import EngineError
 from moregpu.wire.messages import TaskError
-from moregpu.worker.frames import (
-    Beat,
-    Done,
-    Failed,
-    Forget,
-    FrameReader,
-    FromChild,
-    Ready,
-    RunTask,
-    SetDuty,
-    Stopped,
-    StopTask,
-    Unfit,
-    frame,
-)
-from moregpu.worker.memory import Region, pass_region
+from moregpu.worker.child_process import ChildProcess, spawn
+from moregpu.worker.frames import Beat, Done, Failed, FromChild, Ready, RunTask, Stopped, StopTask, Unfit
+from moregpu.worker.memory import Region
 
 _log = logging.getLogger(__name__)
 
 WATCH_S = 0.25
 """Period of the look at whether the child still lives."""
-
-PAUSE_S = 0.1
-"""A child that has not paused by then is stopped by signal: pause works even in a hung kernel."""
 
 STOP_S = 1.0
 """A child that has not stopped a task by then is replaced."""
@@ -55,12 +34,6 @@ MAX_RESTART_S = 30.0
 
 STRIKES = 2
 """Children in a row that crash or do not start, without a task done between: then a GPU is put aside."""
-
-THREAD_VARIABLES = (
-    "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS", "LP_NUM_THREADS",
-)  # fmt: skip
-"""What tells BLAS, and Mesa's software adapter, how many cores are lent."""
 
 
 class ComputeOwner(Protocol):
@@ -132,7 +105,7 @@ class Compute:
         self._unload_s = unload_s
         self._duty = 1.0
         self._given: dict[int, _Given] = {}
-        self._child: _Child | None = None
+        self._child: ChildProcess | None = None
         self._loop = asyncio.get_running_loop()
         self._starts_failed = 0
         self._start_at: float | None = None  # a restart waits until then
@@ -156,7 +129,7 @@ class Compute:
         self._given[task.number] = given
         self.warm_up()
         if self._child is not None:
-            self._child.give(given)
+            self._child.give(task, raw, region)
             self._begin_next()
 
     def stop(self, number: int) -> None:
@@ -206,11 +179,14 @@ class Compute:
 
     def _start(self) -> None:
         self._start_at = None
-        facts = _Facts(self.device, self._cores, self._memory_bytes, self._adapter)
-        self._child = _Child(self, self._loop, facts)
+        adapter = (self._adapter,) if self._adapter else ()
+        facts = (self.device, self._memory_bytes, *adapter)
+        # Graphics drivers print as they please.
+        spawned = spawn("moregpu.worker.child", facts, cores=self._cores, is_quiet=bool(self._adapter))
+        self._child = ChildProcess(self, spawned, self._loop)
         self._child.set_duty(self._duty)
         for given in self._given.values():
-            self._child.give(given)
+            self._child.give(given.task, given.raw, given.region)
         if self._timer is None:
             self._timer = self._loop.call_later(WATCH_S, self._watch)
 
@@ -231,7 +207,7 @@ class Compute:
             self._timer = None
             child.kill()
 
-    def _trouble(self, child: _Child, now: float) -> str:
+    def _trouble(self, child: ChildProcess, now: float) -> str:
         if not child.ready:
             return "the compute process did not start in time" if now - child.started_at > START_S else ""
         if child.frozen or not self._given:
@@ -244,7 +220,7 @@ class Compute:
                 return "the compute process did not stop in time and was replaced"
         return ""
 
-    def child_gone(self, child: _Child) -> None:
+    def child_gone(self, child: ChildProcess) -> None:
         """The child closed its socket: it crashed, or was killed."""
         if child is self._child and not self._closed:
             self._replace(f"the compute process ended in the middle of the task ({child.verdict()})")
@@ -299,7 +275,7 @@ class Compute:
 
     # -- what the child says
 
-    def heard(self, child: _Child, header: FromChild, raw: bytes) -> None:
+    def heard(self, child: ChildProcess, header: FromChild, raw: bytes) -> None:
         """Take one frame of the child."""
         if child is not self._child:
             return
@@ -339,169 +315,3 @@ class Compute:
             self._child.woken_at = self._loop.time()
             head.begun = True
             self._owner.begun(head.task.number)
-
-
-class _Facts(NamedTuple):
-    """What a child is started with."""
-
-    device: str
-    cores: int
-    memory_bytes: int
-    adapter: str
-
-
-class _Child(asyncio.Protocol):
-    """One child process and the socket to it."""
-
-    def __init__(self, compute: Compute, loop: asyncio.AbstractEventLoop, facts: _Facts):
-        self.ready = False
-        self.frozen = False  # by SIGSTOP, to make a pause hold
-        self.started_at = self.heard_at = self.woken_at = loop.time()
-        self._compute = compute
-        self._loop = loop
-        self._duty = 1.0
-        self._paused = False
-        self._pause_timer: asyncio.TimerHandle | None = None
-        self._transport: asyncio.Transport | None = None
-        self._early: list[bytes] = []  # frames until the transport is there
-        self._reader = FrameReader()
-        self._passed: set[int] = set()
-        self.process, ours, self._passing = _spawn(facts)
-        self._connecting = loop.create_task(self._connect(ours))
-
-    async def _connect(self, ours: socket.socket) -> None:
-        await self._loop.create_unix_connection(lambda: self, sock=ours)
-
-    # -- to it
-
-    def give(self, given: _Given) -> None:
-        if given.region is not None and given.region.number not in self._passed:
-            try:
-                pass_region(self._passing, given.region)
-            except OSError:  # it has just ended: its successor is given the task
-                self._loop.call_soon(self._compute.child_gone, self)
-                return
-            self._passed.add(given.region.number)
-        self.send(given.task, given.raw)
-
-    def forget(self, regions: list[int]) -> None:
-        self._passed.difference_update(regions)
-        self.send(Forget(regions=regions))
-
-    def set_duty(self, duty: float) -> None:
-        self._duty = duty
-        self.send(SetDuty(duty=duty))
-        if self._pause_timer is not None:
-            self._pause_timer.cancel()
-            self._pause_timer = None
-        if duty > 0.0:
-            self._paused = False
-            self.wake()
-        elif not self.frozen:
-            self._pause_timer = self._loop.call_later(PAUSE_S, self._freeze)
-
-    def send(self, header: RunTask | StopTask | SetDuty | Forget, raw: bytes = b"") -> None:
-        data = frame(header, raw)
-        if self._transport is None:
-            self._early.append(data)
-        else:
-            self._transport.write(data)
-
-    def wake(self) -> None:
-        """Let a child that was stopped by signal go on."""
-        if self.frozen:
-            self.frozen = False
-            self.woken_at = self._loop.time()
-            self.process.send_signal(signal.SIGCONT)
-
-    def _freeze(self) -> None:
-        """It works on though it should pause: stop it from outside. An idle child does nothing anyway."""
-        self._pause_timer = None
-        if self.ready and not self._paused and self._compute.unanswered and self.process.poll() is None:
-            self.frozen = True
-            self.process.send_signal(signal.SIGSTOP)
-
-    # -- from it
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its bases
-        self._transport.writelines(self._early)
-        self._early.clear()
-
-    def data_received(self, data: bytes) -> None:
-        self.heard_at = self._loop.time()
-        self._reader.feed(data)
-        try:
-            for header, raw in self._reader.from_child():
-                if isinstance(header, Ready):
-                    self.ready = True
-                elif isinstance(header, Beat):
-                    self._paused = header.paused
-                self._compute.heard(self, header, raw)
-        except (msgspec.MsgspecError, ValueError):
-            _log.exception("the compute process spoke nonsense")
-            self.kill()
-            self._compute.child_gone(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        del exc
-        self._compute.child_gone(self)
-
-    # -- its end
-
-    def verdict(self) -> str:
-        """How it ended, in words; waits for the little that is left between a closed socket and the end."""
-        try:
-            code = self.process.wait(timeout=0.05)
-        except subprocess.TimeoutExpired:
-            return "still ending"
-        if code >= 0:
-            return f"exit status {code}"
-        try:
-            return f"killed by {signal.Signals(-code).name}"
-        except ValueError:
-            return f"killed by signal {-code}"
-
-    def kill(self) -> None:
-        """End it at once; it is collected as soon as it is gone."""
-        if self._pause_timer is not None:
-            self._pause_timer.cancel()
-        self.process.kill()  # also ends a process that is stopped
-        self._passing.close()
-        self._connecting.cancel()
-        if self._transport is not None:
-            self._transport.abort()
-        self._collect()
-
-    def _collect(self) -> None:
-        if self.process.poll() is None:
-            self._loop.call_later(0.05, self._collect)
-
-    async def end(self) -> None:
-        """End it and wait until it is gone."""
-        self.kill()
-        await self._loop.run_in_executor(None, self.process.wait)
-
-
-def _spawn(child: _Facts) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket]:
-    """Start a child. Must be called on a thread that lives as long as the agent: the child dies with it."""
-    ours, theirs = socket.socketpair()
-    passing, received = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    ours.setblocking(False)
-    kept = ("MOREGPU_KERNEL_CACHE",)
-    environment = {key: value for key, value in os.environ.items() if key in kept or not key.startswith("MOREGPU")}
-    environment |= dict.fromkeys(THREAD_VARIABLES, str(child.cores))
-    with theirs, received:
-        fds = (theirs.fileno(), received.fileno())
-        adapter = (child.adapter,) if child.adapter else ()
-        facts = map(str, (os.getpid(), *fds, child.device, child.memory_bytes, *adapter))
-        command = [sys.executable, "-m", "moregpu.worker.child", *facts]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL if child.adapter else None,  # graphics drivers print as they please
-            pass_fds=fds,
-            env=environment,
-        )
-    return process, ours, passing
