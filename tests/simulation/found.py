@@ -97,4 +97,18 @@ FOUND: dict[str, Script] = {
         noise=True,
         keep_ended=1,
     ),
+    "a rogue that joined while the pool came to rest was on trial still, which is no finding": Script(
+        seed=5209,
+        machines=(
+            Machine("machine0", "steals", 0.3, 0.2, joins_at=4.234837302810202, lab=True),
+            Machine("machine1", "honest", 3.0, 0.01, lab=True),
+            Machine("machine2", "zeros", 3.0, 0.05, lab=True),
+            Machine("machine3", "unsigned", 1.0, 0.2, lab=True),
+        ),
+        works=(Work("ann", 0.5, "relu", 700, lab=True, priority=5),),
+        faults=(),
+        trials=True,
+        keep_ended=1,
+        grains=6,
+    ),
 }

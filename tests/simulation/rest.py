@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from moregpu.coordinator import ledger
+from moregpu.coordinator import ledger, trials
 from moregpu.coordinator.store.index import WorkIndex
 from moregpu.coordinator.store.protocol import LedgerBatch
 from moregpu.jobs import JOB_ENDED
@@ -51,12 +51,12 @@ async def at_rest(history: History) -> None:
     """The last look."""
     watch, coordinator = history.watch, history.coordinator
     await asyncio.sleep(2.0)
+    await _trials_end(history)
     desk, book = coordinator.desk, coordinator.store._book
     for what, left in (
         ("submitters waited for", desk._intake._waiting),
         ("jobs being combined", desk._finisher._at_work),
         ("complete jobs", book.index.complete),
-        ("trials", desk._proving._out),
         ("leases", {id for id, leases in book.index.leased_by.items() if leases}),
     ):
         if left:
@@ -70,6 +70,17 @@ async def at_rest(history: History) -> None:
         watch.broken("the indices are not what the rows say")
     _ledger(history)
     await _retention(history)
+
+
+async def _trials_end(history: History) -> None:
+    """8. Whoever joined meanwhile may still be on trial; each trial that is out ends in its time."""
+    proving = history.coordinator.desk._proving
+    out = set(proving._out)
+    until = history.loop.now + trials.TRIAL_S + 1.0
+    while (left := out & set(proving._out)) and history.loop.now < until:
+        await asyncio.sleep(0.5)
+    if left:
+        history.watch.broken(f"8: trials are out for ever: {sorted(left)}")
 
 
 def _ledger(history: History) -> None:
