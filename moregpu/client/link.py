@@ -30,7 +30,7 @@ from moregpu.wire.link import LINK_SUBPROTOCOL, MAX_FROM_LINK_BYTES, ToLink
 from moregpu.wire.retry import delays
 
 if TYPE_CHECKING:
-    from websockets.sync.client import ClientConnection
+    from moregpu.client.websocket import WebSocket
 
 log = logging.getLogger("moregpu.client")
 
@@ -63,7 +63,7 @@ class Link:
         self._exchanges = Exchanges()
         self._lock = threading.Lock()
         self._opening = threading.Lock()
-        self._socket: ClientConnection | None = None
+        self._socket: WebSocket | None = None
         self._closed = False
         self._without: NoLink | None = None
         self._without_until = 0.0
@@ -107,7 +107,7 @@ class Link:
             socket.close()
         _tell(heard)
 
-    def _begin(self, socket: ClientConnection) -> None:
+    def _begin(self, socket: WebSocket) -> None:
         with self._lock:
             self._socket, self._closed = socket, False
             frames = self._exchanges.again()
@@ -115,17 +115,17 @@ class Link:
             self._send(socket, frame)
         threading.Thread(target=self._read, args=(socket,), name="moregpu-link", daemon=True).start()
 
-    def _send(self, socket: ClientConnection, frame: bytes) -> None:
-        from websockets.exceptions import ConnectionClosed
+    def _send(self, socket: WebSocket, frame: bytes) -> None:
+        from moregpu.client.websocket import Closed
 
         try:
             socket.send(frame)
-        except (ConnectionClosed, OSError):  # the reading thread sees it too, and says this again
+        except Closed:  # the reading thread sees it too, and says this again
             pass
 
-    def _read(self, socket: ClientConnection) -> None:
+    def _read(self, socket: WebSocket) -> None:
         """Pass answers on until the link is closed, or dropped with nothing open."""
-        current: ClientConnection | None = socket
+        current: WebSocket | None = socket
         error: MoreGPUError = Unreachable("the connection broke down here", "connect again")
         try:
             while current is not None:
@@ -139,24 +139,24 @@ class Link:
                     heard = self._exchanges.fail(error)
                 _tell(heard)
 
-    def _hear_all(self, socket: ClientConnection) -> int:
+    def _hear_all(self, socket: WebSocket) -> int:
         """Read one connection to its end; returns the code that closed it."""
-        from websockets.exceptions import ConnectionClosed
+        from moregpu.client.websocket import Closed
 
         try:
             while True:
-                frame = socket.recv()
+                frame = socket.receive()
                 with self._lock:
-                    heard = self._exchanges.received(frame if isinstance(frame, bytes) else frame.encode())
+                    heard = self._exchanges.received(frame)
                 if heard is not None:
                     _tell([heard])
-        except ConnectionClosed as ended:
-            return ended.rcvd.code if ended.rcvd is not None else 1006
+        except Closed as ended:
+            return ended.code
         except HandshakeFailed:
             socket.close()
             raise
 
-    def _come_back(self, code: int) -> ClientConnection | None:
+    def _come_back(self, code: int) -> WebSocket | None:
         """Open the next connection and say again what is open; None where nothing is."""
         with self._lock:
             if self._closed or not len(self._exchanges):
@@ -175,7 +175,7 @@ class Link:
             self._send(socket, frame)
         return socket
 
-    def _open(self, patience_s: float) -> ClientConnection:
+    def _open(self, patience_s: float) -> WebSocket:
         """Connect, again and again until the patience is at its end."""
         if self._without is not None and time.monotonic() < self._without_until:
             raise NoLink(self._without.detail, self._without.hint)
@@ -201,7 +201,7 @@ class Link:
                 log.warning("the coordinator is back")
             return socket
 
-    def _open_once(self) -> ClientConnection:
+    def _open_once(self) -> WebSocket:
         """Connect to the first address that answers."""
         first = self._address()
         failures: list[MoreGPUError] = []
@@ -213,31 +213,27 @@ class Link:
         raise next((error for error in failures if isinstance(error, WrongCertificate)), failures[0])
 
 
-def _connect(address: str, access: Access) -> ClientConnection:
+def _connect(address: str, access: Access) -> WebSocket:
     """One handshake; what goes wrong is a typed error."""
     import ssl
 
     from websockets.exceptions import InvalidHandshake, InvalidStatus
-    from websockets.sync.client import connect
-    from websockets.typing import Subprotocol
 
+    from moregpu.client.websocket import WebSocket
     from moregpu.wire.tls import connection_error, context_for, wrong_certificate
 
     context = context_for(address, access.pin, OPEN_S)
     try:
-        return connect(
-            f"wss://{address}/v1/link",
-            ssl=context,
-            subprotocols=[Subprotocol(LINK_SUBPROTOCOL)],
-            additional_headers={"Authorization": f"Bearer {access.token}"},
-            compression=None,
-            proxy=None,
-            max_size=MAX_FROM_LINK_BYTES,
-            open_timeout=OPEN_S,
-            close_timeout=1.0,
-            ping_interval=PING_S,
-            ping_timeout=PING_S,
-        ).__enter__()  # what `with` would give, in every version of websockets
+        return WebSocket.open(
+            address,
+            "/v1/link",
+            context,
+            subprotocol=LINK_SUBPROTOCOL,
+            headers={"Authorization": f"Bearer {access.token}"},
+            max_bytes=MAX_FROM_LINK_BYTES,
+            timeout_s=OPEN_S,
+            ping_s=PING_S,
+        )
     except InvalidStatus as refused:
         raise _refusal(refused.response.status_code, bytes(refused.response.body or b""), address) from refused
     except InvalidHandshake as error:
