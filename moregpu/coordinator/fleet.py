@@ -218,6 +218,6 @@ def lower(owner: Limits, admin: Limits) -> Limits:
     )
 
 
-def with_speeds(row: WorkerRow, speeds: dict[str, float]) -> WorkerRow:
-    """The row with other speeds."""
-    return msgspec.structs.replace(row, speeds=dict(speeds))
+def with_speeds(row: WorkerRow, speeds: dict[str, float], *, tried: bool) -> WorkerRow:
+    """The row with other speeds; `tried`: its worker answered every trial."""
+    return msgspec.structs.replace(row, speeds=dict(speeds), tried=row.tried or tried)

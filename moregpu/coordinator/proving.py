@@ -65,9 +65,10 @@ class Proving:
                 await self._failed(member, again[0])
                 return
             baseline_s = min(outcome[1], again[1])
+            answered = True
             for operation, sizes, family in LADDER:
-                await self._measure(member, operation, sizes, family, baseline_s)
-            await self._save(member)
+                answered &= await self._measure(member, operation, sizes, family, baseline_s)
+            await self._save(member, tried=answered)
         finally:
             member.session.on_trial = False
 
@@ -124,12 +125,13 @@ class Proving:
 
     async def _measure(
         self, member: Member, operation: str, sizes: tuple[int, ...], family: tuple[str, ...], baseline_s: float
-    ) -> None:
+    ) -> bool:
+        """Measure one family of operations; whether the worker answered, if only that it cannot."""
         for size in sizes:
             given = measurement(member.row.id, operation, size, self._entropy, self._clock.wall())
             outcome = await self._give(member, given)
             if outcome is None or isinstance(outcome[0], Wrong):
-                return
+                return outcome is not None
             sound, seconds = outcome
             seconds = max(LEAST_S, seconds - baseline_s)
             duty = max(0.05, min(1.0, sound.ran.duty)) if isinstance(sound, Sound) else 1.0
@@ -138,7 +140,8 @@ class Proving:
                 member.speeds[key] = speed
             self._fleet.changed()
             if seconds >= ENOUGH * self._config.measure_s:
-                return
+                return True
+        return True
 
     async def _give(self, member: Member, given: Given) -> Outcome | None:
         lease = given.lease
@@ -170,14 +173,14 @@ class Proving:
         row = await self._store.worker(member.row.id)
         if row is not None:
             trusted = trust.after(row.trust, wrong=finding.proven, wall=self._clock.wall())
-            paused = msgspec.structs.replace(row, speeds={}, paused=True, trust=trusted)
+            paused = msgspec.structs.replace(row, speeds={}, tried=False, paused=True, trust=trusted)
             member.session.quarantined = trusted.quarantined
             member.row = await self._store.save_worker(paused, "worker.canary_failed")
 
-    async def _save(self, member: Member) -> None:
+    async def _save(self, member: Member, *, tried: bool) -> None:
         row = await self._store.worker(member.row.id)
         if row is not None:
-            member.row = await self._store.save_worker(with_speeds(row, member.speeds), "worker.measured")
+            member.row = await self._store.save_worker(with_speeds(row, member.speeds, tried=tried), "worker.measured")
             member.learnt = False
 
     async def _forget_upload(self, member: Member, item: Returned) -> None:

@@ -86,10 +86,14 @@ def speed_keys(measured: str, others: tuple[str, ...]) -> list[str]:
 
 
 def trials_due(config: DeskConfig, row: WorkerRow, before: WorkerRow | None) -> bool:
-    """Whether a worker needs its trials: never measured, or another driver than before."""
+    """Whether a worker needs its trials: never tried, or another driver than before.
+
+    A machine too small for any measurement was tried all the same: thousands that return at once must not queue up for
+    trials that tell nothing new.
+    """
     if not config.measure:
         return False
-    return before is None or not row.speeds or _drivers(before) != _drivers(row)
+    return before is None or not (row.tried or row.speeds) or _drivers(before) != _drivers(row)
 
 
 def _drivers(row: WorkerRow) -> set[tuple[str, str, str]]:

@@ -144,6 +144,7 @@ class WorkerRow(_Row, frozen=True, kw_only=True):
     tasks_failed: int = 0
     busy_s: float = 0.0
     trust: Trust = Trust()
+    tried: bool = False  # its trials went through, whether or not they measured anything
 
 
 class InviteRow(_Row, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import msgspec
 from moregpu.blobs.format import sealed_size
 from moregpu.coordinator.limits import MAX_MEMORY_CLAIM
 from moregpu.jobs import JobState
-from moregpu.wire.messages import Assignment, Refused
+from moregpu.wire.messages import Assignment, Refused, ResultEntry, TaskError
 from tests.coordinator.room.pool import ADMIN, ANN, BOB, Room, product, room
 from tests.rogue.workers import CPU, HonestWorker, ReturnsScaled, ref_of
 
@@ -50,6 +50,33 @@ def test_a_known_worker_is_not_measured_again_unless_its_driver_changed(tmp_path
                 await measured(here, worker)
                 assert (len(worker.assigned) > seen) is again
                 seen = len(worker.assigned)
+
+    asyncio.run(run())
+
+
+def test_a_machine_too_small_for_any_measurement_is_not_tried_again_when_it_returns(tmp_path: Path) -> None:
+    class Tiny(HonestWorker):
+        def compute(self, assignment: Assignment) -> ResultEntry:
+            if assignment.inputs:  # a canary
+                return super().compute(assignment)
+            too_large = TaskError(code="engine-error", message="too large")
+            return ResultEntry(
+                task=assignment.task, attempt=assignment.attempt, token=assignment.token, error=too_large
+            )
+
+    async def run() -> None:
+        async with room(tmp_path, measure=True, grace_s=0.01) as here:
+            worker = await here.worker(Tiny)
+            await measured(here, worker)
+            row = await here.store.worker(worker.id)
+            assert row is not None and row.tried and not row.speeds
+            seen = len(worker.assigned)
+            await here.hang_up(worker)
+            worker.welcome = None
+            here.connect(worker)
+            await worker.welcomed()
+            await measured(here, worker)
+            assert len(worker.assigned) == seen
 
     asyncio.run(run())
 
