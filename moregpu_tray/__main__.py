@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
     record = commands.add_parser("record-load", help="record input and load (no names), to tune the throttle with")
     record.add_argument("--seconds", type=float, default=600.0)
+    record.add_argument("--group", default="", help="only what one control group uses: /sys/fs/cgroup/user.slice")
     record.add_argument("file", help="where to write it")
     record.set_defaults(run=_record)
     return parser
@@ -230,7 +231,8 @@ def _record(given: argparse.Namespace) -> int:
     from moregpu.worker.probes.record import record
 
     _say(f"recording input and load for {given.seconds:.0f} s; pause the worker meanwhile")
-    recording = record(given.seconds, system_text(), psutil.cpu_count() or 1)
+    group = Path(given.group) if given.group else None
+    recording = record(given.seconds, system_text(), psutil.cpu_count() or 1, group=group)
     Path(given.file).write_bytes(msgspec.json.encode(recording))
     _say(f"{len(recording.samples)} samples are in {given.file}")
     return 0
