@@ -1,0 +1,153 @@
+"""What a call raised, as data; and the exception again where it is caught.
+
+An exception comes back as itself where its class is built in, or loaded already on the other side: the class is looked
+up, and no constructor but a built-in one is called. Otherwise it is a `RemoteError` with the class's name and the text.
+"""
+
+from __future__ import annotations
+
+import builtins
+import traceback
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from moregpu.encoding.layout import Malformed, Unencodable
+from moregpu.encoding.reading import decode, loaded_class
+from moregpu.encoding.writing import Buffers, encode
+
+Cause = Literal["raised", "exited", "crashed", "timeout", "memory", "unencodable", "refused"]
+"""raised: the function raised. exited: it ended the process. crashed: a signal ended it. timeout, memory: it outgrew
+its limit. unencodable: its result cannot travel. refused: it could not be called (not importable, another Python)."""
+
+MAX_TEXT = 100_000
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a call has no result."""
+
+    cause: Cause
+    type: str = ""  # "module:qualified name" of the exception
+    text: str = ""  # its str()
+    traceback: str = ""
+    notes: tuple[str, ...] = ()
+    value: bytes = b""  # encoded {"args": (…), "vars": {…}}; empty where that cannot travel
+
+
+class RemoteError(Exception):
+    """A call failed and no exception class here says how: `cause` does, and `type` names the remote class."""
+
+    def __init__(self, text: str, *, cause: str = "raised", type: str = ""):
+        super().__init__(text)
+        self.cause = cause
+        self.type = type
+
+
+class RemoteTraceback(Exception):
+    """The `__cause__` of what a call raised: the traceback, as it was printed there."""
+
+    def __str__(self) -> str:
+        return f"\n\n{self.args[0]}"
+
+
+def describe(error: BaseException, *, cause: Cause = "raised", skip: int = 0) -> Failure:
+    """Describe a caught exception; `skip` leaves out that many outer frames of the traceback."""
+    kind = type(error)
+    frames = error.__traceback__
+    for _ in range(skip):
+        frames = frames.tb_next if frames is not None else None
+    text = "".join(traceback.format_exception(kind, error, frames))
+    try:
+        value = b"".join(encode({"args": _arguments(error), "vars": _variables(error)}))
+    except (Unencodable, ValueError, RecursionError):
+        value = b""
+    return Failure(
+        cause=cause,
+        type=f"{kind.__module__}:{kind.__qualname__}",
+        text=_text(error)[:MAX_TEXT],
+        traceback=text[-MAX_TEXT:],
+        notes=tuple(str(note)[:1000] for note in getattr(error, "__notes__", ())[:20]),
+        value=value if len(value) <= 16 << 20 else b"",
+    )
+
+
+def packed(failure: Failure) -> Buffers:
+    """A failure as a record's content."""
+    return [_ENCODE(failure)]
+
+
+def unpacked(content: bytes | memoryview) -> Failure:
+    """The failure in a record's content; raises `Malformed`."""
+    try:
+        return _DECODE(content)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Malformed(f"not a failure: {error}") from error
+
+
+def rebuilt(failure: Failure, *, where: str = "", types: Mapping[str, type] | None = None) -> BaseException:
+    """The exception to raise: itself where that can be; the remote traceback is its cause, `where` becomes a note."""
+    error = _itself(failure, types) if failure.cause == "raised" else None
+    if error is None:
+        name = failure.type.partition(":")[2]
+        text = f"{name}: {failure.text}" if name and failure.cause == "raised" else failure.text
+        error = RemoteError(text, cause=failure.cause, type=failure.type)
+    for note in (*failure.notes, where):
+        if note:
+            error.add_note(note)
+    if failure.traceback:
+        error.__cause__ = RemoteTraceback(failure.traceback)
+    return error
+
+
+def _itself(failure: Failure, types: Mapping[str, type] | None) -> Exception | None:
+    kind = _class_of(failure.type, types)
+    if kind is None or not failure.value:
+        return None
+    try:
+        held = decode(failure.value, types=types)
+        arguments, variables = held["args"], held["vars"]
+        # A class of somebody's own may do anything in its constructor; what it would have set is in `vars`.
+        own = kind.__module__ != builtins.__name__
+        error = kind.__new__(kind, *arguments) if own else kind(*arguments)
+        if own:
+            error.args = arguments
+        for name, value in variables.items():
+            error.__dict__[name] = value
+        return error
+    except (Malformed, TypeError, ValueError, LookupError, AttributeError):
+        return None
+
+
+def _class_of(name: str, types: Mapping[str, type] | None) -> type[Exception] | None:
+    kind = loaded_class(name, types or {})
+    if kind is None or not issubclass(kind, Exception):
+        return None
+    # `__new__` of a stranger's choice is code too: only where nobody wrote one.
+    plain = kind.__module__ == builtins.__name__ or kind.__new__ in _BUILT_IN_NEW
+    return kind if plain else None
+
+
+_BUILT_IN_NEW = {
+    kind.__new__ for kind in vars(builtins).values() if isinstance(kind, type) and issubclass(kind, BaseException)
+}
+_ENCODE = msgspec.msgpack.Encoder().encode
+_DECODE = msgspec.msgpack.Decoder(Failure).decode
+
+
+def _arguments(error: BaseException) -> tuple[Any, ...]:
+    """What makes it again: an OSError keeps its file's name apart."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return (*error.args[:2], error.filename)
+    return error.args
+
+
+def _variables(error: BaseException) -> dict[str, Any]:
+    return {name: value for name, value in vars(error).items() if not name.startswith("__")}
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:  # noqa: BLE001  (a user's `__str__` may raise anything)
+        return f"<{type(error).__name__}, whose text raised {type(second).__name__}>"

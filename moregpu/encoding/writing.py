@@ -1,0 +1,276 @@
+"""From a Python value to buffers."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
+import pathlib
+import sys
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec.msgpack import Ext
+
+from moregpu.encoding.layout import (
+    ALIGNMENT,
+    DTYPE,
+    HEAD,
+    INLINE_BYTES,
+    LENGTH,
+    MAX_BUFFERS,
+    MAX_DEPTH,
+    Code,
+    Unencodable,
+    aligned,
+)
+
+Buffers = list[bytes | memoryview]
+
+SWITCH = "`allow_pickle=True` sends arguments by pickle"
+_dump = msgspec.msgpack.Encoder().encode
+_PLAIN = frozenset({int, float, str, bool, type(None)})
+_ZEROS = bytes(ALIGNMENT)
+
+
+def encode(value: Any, *, name: str = "", types: dict[str, type] | None = None) -> Buffers:
+    """Encode a value; joined, the buffers are what `decode` takes. Arrays and long byte strings are not copied.
+
+    `types` collects the classes (dataclasses, enums, named tuples) that the reader will look for, by name. Raises
+    `Unencodable` (a TypeError) that names the place inside the value, which is called `name`.
+    """
+    try:
+        return _written(value, types, careful=False)
+    except (OverflowError, UnicodeEncodeError):
+        return _written(value, types, careful=True)  # an int beyond 64 bits, or half a surrogate, somewhere
+    except Unencodable as error:
+        raise error.within(name) if name else error from None
+
+
+def joined(buffers: Buffers) -> bytes:
+    """All of them in one."""
+    return buffers[0] if len(buffers) == 1 and isinstance(buffers[0], bytes) else b"".join(buffers)
+
+
+def _written(value: Any, types: dict[str, type] | None, *, careful: bool) -> Buffers:
+    writer = _Writer({} if types is None else types, careful)
+    body = _dump(writer.pack(value, 0))
+    if not writer.buffers:
+        return [HEAD.pack(len(body), 0) + body]
+    if len(writer.buffers) > MAX_BUFFERS:
+        raise Unencodable(f"it holds {len(writer.buffers)} arrays; {MAX_BUFFERS} may travel together")
+    head = HEAD.pack(len(body), len(writer.buffers))
+    head += b"".join(LENGTH.pack(buffer.nbytes) for buffer in writer.buffers) + body
+    out: Buffers = [head + _padding(len(head))]
+    for buffer in writer.buffers:
+        out.append(buffer)
+        if gap := _padding(buffer.nbytes):
+            out.append(gap)
+    return out
+
+
+def _padding(length: int) -> bytes:
+    return _ZEROS[: aligned(length) - length]
+
+
+class _Writer:
+    def __init__(self, types: dict[str, type], careful: bool):
+        self.buffers: list[memoryview] = []
+        self._types = types
+        self._careful = careful
+
+    def pack(self, value: Any, depth: int) -> Any:
+        """The value as msgpack writes it, with extensions in it."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return self.exact(value) if self._careful else value
+        if depth > MAX_DEPTH:
+            raise Unencodable(f"more than {MAX_DEPTH} containers inside one another, or one that holds itself")
+        pack = _PACKERS.get(kind)
+        if pack is not None:
+            return pack(self, value, depth + 1)
+        return self._other(value, kind, depth + 1)
+
+    def exact(self, value: Any) -> Any:
+        """An int of any size, text of any kind."""
+        if type(value) is int and not -(1 << 63) <= value < (1 << 64):
+            return Ext(int(Code.BIG_INT), value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True))
+        if type(value) is str and not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                return Ext(int(Code.TEXT), value.encode("utf-8", "surrogatepass"))
+        return value
+
+    def add(self, buffer: Any) -> int:
+        """Send a buffer beside the body; its number."""
+        self.buffers.append(memoryview(buffer).cast("B"))
+        return len(self.buffers) - 1
+
+    def items(self, values: Iterable[Any], depth: int, step: Callable[[int], str] = "[{}]".format) -> list[Any]:
+        """Pack a sequence."""
+        if isinstance(values, list | tuple) and not self._careful and _PLAIN.issuperset(map(type, values)):
+            return list(values)
+        packed: list[Any] = []
+        try:
+            for value in values:
+                packed.append(self.pack(value, depth))
+        except Unencodable as error:
+            raise error.within(step(len(packed))) from None
+        return packed
+
+    def extension(self, code: Code, *parts: Any) -> Ext:
+        """An extension whose data is a list of packed parts."""
+        return Ext(int(code), _dump(parts))
+
+    # -- containers of Python
+
+    def mapping(self, value: dict[Any, Any], depth: int) -> Any:
+        """A dict: a msgpack map where all keys are text or whole numbers."""
+        keys = set(map(type, value))
+        if not self._careful and keys <= {str, int}:
+            if _PLAIN.issuperset(map(type, value.values())):
+                return value
+            return dict(zip(value, self._values(value, depth), strict=True))
+        flat: list[Any] = []
+        for key, item in zip(value, self._values(value, depth), strict=True):
+            flat += [self._inside(key, depth, "a key of it"), item]
+        return self.extension(Code.PAIRS, *flat)
+
+    def _values(self, value: dict[Any, Any], depth: int) -> list[Any]:
+        names = list(value)
+        return self.items(value.values(), depth, lambda place: f"[{names[place]!r:.60}]")
+
+    def _inside(self, value: Any, depth: int, step: str) -> Any:
+        try:
+            return self.pack(value, depth)
+        except Unencodable as error:
+            raise error.within(f" ({step})") from None
+
+    def binary(self, code: Code, value: Any) -> Any:
+        """A byte string: in the body when short."""
+        if len(value) <= INLINE_BYTES:
+            return value if code is Code.BYTES else self.extension(code, bytes(value))
+        return self.extension(code, self.add(value))
+
+    # -- classes
+
+    def _other(self, value: Any, kind: type, depth: int) -> Any:
+        if isinstance(value, pathlib.PurePath):
+            flavour = "windows" if isinstance(value, pathlib.PureWindowsPath) else "posix"
+            return self.extension(Code.PATH, str(value), not isinstance(value, pathlib.Path), flavour)
+        if isinstance(value, enum.Enum):
+            return self.extension(Code.ENUM, self._type(kind), value.name)
+        if dataclasses.is_dataclass(kind):
+            names = [field.name for field in dataclasses.fields(kind)]
+            return self._record(Code.DATACLASS, kind, names, [getattr(value, name, None) for name in names], depth)
+        if isinstance(value, tuple) and isinstance(getattr(kind, "_fields", None), tuple):
+            return self._record(Code.NAMEDTUPLE, kind, list(kind._fields), list(value), depth)  # type: ignore[attr-defined]
+        root = kind.__module__.partition(".")[0]
+        if root == "numpy" and (packed := self._numpy(value)) is not None:
+            return packed
+        if root == "torch" and isinstance(value, sys.modules["torch"].Tensor):
+            return self._tensor(value)
+        if root == "pandas" and (packed := self._pandas(value, depth)) is not None:
+            return packed
+        raise Unencodable(f"{kind.__module__}.{kind.__qualname__} cannot travel; {SWITCH}")
+
+    def _type(self, kind: type) -> str:
+        name = f"{kind.__module__}:{kind.__qualname__}"
+        self._types[name] = kind
+        return name
+
+    def _record(self, code: Code, kind: type, names: list[str], values: list[Any], depth: int) -> Any:
+        return self.extension(
+            code, self._type(kind), names, self.items(values, depth, lambda place: f".{names[place]}")
+        )
+
+    # -- arrays
+
+    def _numpy(self, value: Any) -> Any:
+        import numpy as np
+
+        if isinstance(value, np.generic):
+            return self.extension(Code.SCALAR, _dtype(value.dtype), value.tobytes())
+        return self.array(value) if type(value) is np.ndarray else None
+
+    def array(self, value: Any) -> Any:
+        """A NumPy array, not copied unless its elements lie apart."""
+        import numpy as np
+
+        dtype = _dtype(value.dtype)
+        by_columns = bool(value.flags.f_contiguous and not value.flags.c_contiguous)
+        flat = np.ascontiguousarray(value.T if by_columns else value).reshape(-1)
+        number = self.add(flat.view(np.uint8).data if flat.nbytes else b"")
+        return self.extension(Code.ARRAY, dtype, list(value.shape), number, by_columns)
+
+    def _tensor(self, value: Any) -> Any:
+        torch = sys.modules["torch"]
+        if value.layout is not torch.strided or value.is_quantized:
+            raise Unencodable("a sparse or quantised tensor cannot travel: send its dense form")
+        plain = value.detach().cpu().contiguous().reshape(-1)
+        raw = plain.view(torch.uint8).numpy().data if plain.numel() else b""
+        dtype = str(value.dtype).partition(".")[2]
+        return self.extension(Code.TENSOR, dtype, list(value.shape), self.add(raw), bool(value.requires_grad))
+
+    def _pandas(self, value: Any, depth: int) -> Any:
+        pandas = sys.modules["pandas"]
+        if isinstance(value, pandas.DataFrame):
+            names = self.items(list(value.columns), depth)
+            columns = [self._column(value.iloc[:, place], depth) for place in range(len(names))]
+            return self.extension(
+                Code.FRAME, names, columns, self._column(value.index, depth), self.pack(value.index.name, depth)
+            )
+        if isinstance(value, pandas.Series):
+            index = self._column(value.index, depth)
+            return self.extension(
+                Code.SERIES,
+                self.pack(value.name, depth),
+                self._column(value, depth),
+                index,
+                self.pack(value.index.name, depth),
+            )
+        if isinstance(value, pandas.Timestamp):
+            return self.pack(value.to_pydatetime(), depth)
+        return None
+
+    def _column(self, column: Any, depth: int) -> Any:
+        """A column's values: an array where NumPy holds them, else a list."""
+        if type(column).__name__ == "MultiIndex":
+            raise Unencodable("a frame with several levels of index cannot travel: `reset_index()` first")
+        dtype = getattr(column.dtype, "str", "")
+        return self.array(column.to_numpy()) if DTYPE.fullmatch(dtype) else self.items(column.tolist(), depth)
+
+
+def _dtype(dtype: Any) -> str:
+    if DTYPE.fullmatch(dtype.str) is None:
+        raise Unencodable(f"an array of {dtype} cannot travel: only numbers, times and text of fixed length do")
+    return dtype.str
+
+
+_PACKERS: dict[type, Callable[[_Writer, Any, int], Any]] = {
+    list: lambda w, v, d: w.items(v, d),
+    tuple: lambda w, v, d: w.extension(Code.TUPLE, *w.items(v, d)),
+    dict: lambda w, v, d: w.mapping(v, d),
+    set: lambda w, v, d: w.extension(Code.SET, *w.items(v, d, lambda _: "{…}")),
+    frozenset: lambda w, v, d: w.extension(Code.FROZENSET, *w.items(v, d, lambda _: "{…}")),
+    bytes: lambda w, v, _: w.binary(Code.BYTES, v),
+    bytearray: lambda w, v, _: w.binary(Code.BYTEARRAY, v),
+    complex: lambda w, v, _: w.extension(Code.COMPLEX, v.real, v.imag),
+    datetime.datetime: lambda w, v, _: w.extension(Code.DATETIME, v.isoformat(), v.fold),
+    datetime.date: lambda w, v, _: w.extension(Code.DATE, v.isoformat()),
+    datetime.time: lambda w, v, _: w.extension(Code.TIME, v.isoformat(), v.fold),
+    datetime.timedelta: lambda w, v, _: w.extension(Code.TIMEDELTA, v.days, v.seconds, v.microseconds),
+    decimal.Decimal: lambda w, v, _: w.extension(Code.DECIMAL, str(v)),
+    fractions.Fraction: lambda w, v, d: w.extension(
+        Code.FRACTION, *(w.exact(part) for part in (v.numerator, v.denominator))
+    ),
+    uuid.UUID: lambda w, v, _: w.extension(Code.UUID, v.bytes),
+    range: lambda w, v, _: w.extension(Code.RANGE, *(w.exact(part) for part in (v.start, v.stop, v.step))),
+    slice: lambda w, v, d: w.extension(Code.SLICE, *w.items([v.start, v.stop, v.step], d)),
+    type(...): lambda w, v, _: w.extension(Code.ELLIPSIS),
+}

@@ -1,0 +1,134 @@
+"""Records of calls, and what they raised."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moregpu.encoding import Malformed, decode, encode
+from moregpu.encoding.failures import Failure, RemoteError, describe, packed, rebuilt, unpacked
+from moregpu.encoding.records import Status, read_records, record
+
+
+@given(st.lists(st.binary(max_size=9000), max_size=8))
+def test_records_joined_are_read_one_by_one(values: list[bytes]) -> None:
+    stream = b"".join(b"".join(record(Status.VALUE, encode(value))) for value in values)
+    assert [decode(content) for _, content in read_records(stream)] == values
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_records_or_malformed(data: bytes) -> None:
+    try:
+        for status, content in read_records(data):
+            if status is Status.FAILURE:
+                unpacked(content)
+    except Malformed:
+        pass
+
+
+def test_a_record_that_is_cut_off_is_refused() -> None:
+    whole = b"".join(record(Status.VALUE, encode("a value")))
+    for cut in range(1, len(whole) - 7):
+        with pytest.raises(Malformed):
+            list(read_records(whole[:cut]))
+
+
+def caught(raise_it: object) -> Failure:
+    try:
+        exec(raise_it) if isinstance(raise_it, str) else raise_it()  # type: ignore[operator]  # noqa: S102
+    except BaseException as error:  # noqa: BLE001
+        return unpacked(b"".join(packed(describe(error))))
+    raise AssertionError("nothing was raised")
+
+
+class Own(Exception):
+    def __init__(self, code: int, about: str):
+        super().__init__(about)
+        self.code = code
+
+
+def test_an_exception_comes_back_as_itself_with_the_traceback_as_cause_and_notes() -> None:
+    def deep() -> None:
+        error = ValueError("no such thing", 3)
+        error.add_note("while looking")
+        raise error
+
+    error = rebuilt(caught(deep), where="on worker w-1, attempt 1")
+    assert type(error) is ValueError
+    assert error.args == ("no such thing", 3)
+    assert error.__notes__ == ["while looking", "on worker w-1, attempt 1"]
+    assert "in deep" in str(error.__cause__)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1/0",
+        "{}['a']",
+        "b'\\xff'.decode()",
+        "open('/nowhere')",
+        "raise KeyError((1, 2))",
+        "import json; json.loads('{')",
+    ],
+)
+def test_built_in_exceptions_and_those_of_loaded_modules_keep_class_text_and_fields(text: str) -> None:
+    try:
+        exec(text)  # noqa: S102
+    except Exception as error:  # noqa: BLE001
+        back = rebuilt(caught(text))
+        assert type(back) is type(error)
+        assert str(back) == str(error)
+        assert vars(back) | {"__notes__": None} == vars(error) | {"__notes__": None}
+    assert json is not None
+
+
+def test_a_class_with_a_constructor_of_its_own_comes_back_without_a_call_of_it() -> None:
+    def fail() -> None:
+        raise Own(7, "seven")
+
+    back = rebuilt(caught(fail))
+    assert type(back) is Own
+    assert (back.code, str(back)) == (7, "seven")
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Failure(cause="raised", type="nowhere:Gone", text="it went"),
+        Failure(
+            cause="raised", type="builtins:SystemExit", text="3", value=b"".join(encode({"args": (3,), "vars": {}}))
+        ),
+        Failure(cause="raised", type="os:system", text="x", value=b"".join(encode({"args": ("true",), "vars": {}}))),
+        Failure(cause="raised", type="builtins:ValueError", text="x", value=b"\x00" * 30),
+        Failure(cause="crashed", text="the process was ended by SIGSEGV"),
+    ],
+    ids=lambda failure: failure.type or failure.cause,
+)
+def test_whatever_cannot_be_rebuilt_is_a_remote_error_with_its_name_and_text(failure: Failure) -> None:
+    error = rebuilt(failure)
+    assert type(error) is RemoteError
+    assert failure.text in str(error)
+    assert error.cause == failure.cause
+
+
+def test_an_exception_whose_text_raises_is_described_all_the_same() -> None:
+    class Rude(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    def fail() -> None:
+        raise Rude
+
+    assert "whose text raised" in caught(fail).text
+
+
+def test_arguments_that_cannot_travel_leave_class_and_text() -> None:
+    def fail() -> None:
+        raise ValueError(print)
+
+    error = rebuilt(caught(fail))
+    assert type(error) is RemoteError
+    assert "ValueError: <built-in function print>" in str(error)
