@@ -63,9 +63,9 @@ class FunctionSpec(JobCommon, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = True
     isolate: Annotated[Isolate, Meta(title="Isolate", description="A process for the job, or for each task")] = "job"
     network: Annotated[bool, Meta(title="Network", description="Needs the network")] = False
-    cores: Annotated[int | None, Meta(title="Cores", description="A worker's CPU must have", ge=1, le=4096)] = None
+    cores: Annotated[int, Meta(title="Cores", description="A worker's CPU must have", ge=1, le=4096)] | None = None
     gpu: Annotated[bool, Meta(title="GPU", description="Needs a GPU")] = False
-    vram_bytes: Annotated[int | None, Meta(title="GPU memory", ge=0)] = None
+    vram_bytes: Annotated[int, Meta(title="GPU memory", ge=0)] | None = None
     detach: Annotated[bool, Meta(title="Detach", description="Goes on when its submitter is gone")] = True
 
 
