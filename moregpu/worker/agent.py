@@ -163,6 +163,7 @@ class Agent:
             raise NotConfigured("this worker belongs to no pool", "give `moregpu join` an invite")
         cores = lent_cores(self._config.cores)
         found = await asyncio.to_thread(find_devices, cores, self._config.engine, self._config.device)
+        self._found = found
         self._computes_on = found.told
         self._session = WorkerSession(
             keys,
@@ -196,6 +197,7 @@ class Agent:
             self._now,
             self._ran,
             self._put_aside,
+            self._taken_back,
         )
         for device in found.devices:
             self._kinds[device.id] = device.kind
@@ -207,6 +209,7 @@ class Agent:
                 adapter=found.adapters.get(device.id, ""),
                 hang_s=self._config.hang_s,
                 unload_s=self._config.unload_s,
+                again_s=self._config.again_s,
             )
         self._settling: asyncio.TimerHandle | None = None
         self._cpu = CpuLoad(self._own_processes)
@@ -294,6 +297,14 @@ class Agent:
             self._connections.renew(f"{device} is put aside")
         self._decide_now()
         self._warm_up()
+
+    def _taken_back(self, device: str) -> None:
+        """A device works again: the pool learns by a new Hello that it is there."""
+        del self._aside[device]
+        self._session.take_back(tuple(each for each in self._found.devices if each.id not in self._aside))
+        if self._connections is not None:
+            self._connections.renew(f"{device} works again")
+        self._decide_now()
 
     def _admitted(self, welcome: Welcome) -> None:
         """Keep what a Welcome said; a full disk only means that the next start asks again."""

@@ -35,6 +35,9 @@ MAX_RESTART_S = 30.0
 STRIKES = 2
 """Children in a row that crash or do not start, without a task done between: then a GPU is put aside."""
 
+MAX_AGAIN_S = 3600.0
+"""Longest wait before a GPU that was put aside is tried again: an updated driver is found within it."""
+
 
 class ComputeOwner(Protocol):
     """Who is told what becomes of tasks. Each task ends by exactly one of `done`, `failed`, `stopped`."""
@@ -63,6 +66,31 @@ class ComputeOwner(Protocol):
         """The device takes no more tasks; called before what it had in hand fails."""
         ...
 
+    def taken_back(self, device: str) -> None:
+        """A device that was put aside opens and computes again: it takes tasks."""
+        ...
+
+
+class Patience:
+    """How long to leave a device alone that was put aside: twice as long each time it does not last that long."""
+
+    def __init__(self, first_s: float):
+        self._first_s = first_s
+        self._waited_s = 0.0
+        self._back_at: float | None = None
+
+    def put_aside(self, now: float) -> float:
+        """Seconds until it is to be tried again."""
+        lasted_s = 0.0 if self._back_at is None else now - self._back_at
+        self._back_at = None
+        has_lasted = self._waited_s == 0.0 or lasted_s > self._waited_s
+        self._waited_s = self._first_s if has_lasted else min(2.0 * self._waited_s, MAX_AGAIN_S)
+        return self._waited_s
+
+    def taken_back(self, now: float) -> None:
+        """It works again, for now."""
+        self._back_at = now
+
 
 class _Given(msgspec.Struct, kw_only=True):
     """A task that the child has not answered."""
@@ -87,8 +115,13 @@ class Compute:
         adapter: str = "",
         hang_s: float = 120.0,
         unload_s: float = 600.0,
+        again_s: float = 60.0,
     ):
-        """Prepare it. With `adapter` it is that graphics adapter, and can be put aside; else it is the CPU."""
+        """Prepare it. With `adapter` it is that graphics adapter, and can be put aside; else it is the CPU.
+
+        A device put aside is tried again after `again_s`. When it does not open, or does not last for as long as it
+        was waited for, the next wait is twice as long.
+        """
         self.device = device
         self.aside = ""
         """Why it takes no more tasks; empty as long as it does."""
@@ -101,6 +134,8 @@ class Compute:
         self._memory_bytes = memory_bytes
         self._adapter = adapter
         self._strikes = 0
+        self._patience = Patience(again_s)
+        self._again: asyncio.TimerHandle | None = None
         self._hang_s = hang_s
         self._unload_s = unload_s
         self._duty = 1.0
@@ -169,8 +204,9 @@ class Compute:
     async def close(self) -> None:
         """End the child. Tasks in hand are not answered any more."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._again):
+            if timer is not None:
+                timer.cancel()
         child, self._child = self._child, None
         if child is not None:
             await child.end()
@@ -232,7 +268,7 @@ class Compute:
         self.replaced += 1
         _log.warning("%s: %s", self.device, reason)
         self._strikes += 1
-        if self._adapter and self._strikes >= STRIKES:
+        if self._adapter and (self.aside or self._strikes >= STRIKES):
             self._put_aside(reason)
             return
         self._starts_failed = 0 if child.ready else self._starts_failed + 1
@@ -254,13 +290,17 @@ class Compute:
             self._start_at = self._loop.time() + min(0.5 * 2.0 ** (self._starts_failed - 1), MAX_RESTART_S)
 
     def _put_aside(self, reason: str) -> None:
-        """Take no more tasks. What is in hand fails, with the device to blame, so that others get it."""
-        self.aside = reason
+        """Take no more tasks for a while. What is in hand fails, with the device to blame, so that others get it."""
+        is_news, self.aside = not self.aside, reason
         self._start_at = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        _log.warning("%s is put aside: %s", self.device, reason)
+        wait_s = self._patience.put_aside(self._loop.time())
+        self._again = self._loop.call_later(wait_s, self._try_again)
+        _log.warning("%s is put aside, and tried again in %.0f s: %s", self.device, wait_s, reason)
+        if not is_news:
+            return
         self._owner.put_aside(self.device, reason)
         left, self._given = self._given, {}
         for number, given in left.items():
@@ -268,6 +308,18 @@ class Compute:
                 self._owner.stopped(number)
             else:
                 self._owner.failed(number, self._blame(reason))
+
+    def _try_again(self) -> None:
+        """Start a child without a task: it opens the device and computes a little of everything before it is ready."""
+        self._again = None
+        if not self._closed:
+            self._start()
+
+    def _take_back(self) -> None:
+        self.aside, self._strikes = "", STRIKES - 1  # the next crash is one too many
+        self._patience.taken_back(self._loop.time())
+        _log.warning("%s works again", self.device)
+        self._owner.taken_back(self.device)
 
     @staticmethod
     def _blame(reason: str) -> TaskError:
@@ -282,6 +334,8 @@ class Compute:
         match header:
             case Ready(driver=driver):
                 self.driver, self._starts_failed = driver, 0
+                if self.aside:
+                    self._take_back()
                 self._begin_next()
             case Beat(number=number, share=share):
                 if share is not None and number in self._given:

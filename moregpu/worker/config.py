@@ -43,6 +43,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     unload_s: Annotated[
         float, Meta(title="Unload", description="Engines leave memory after so long without work", gt=0)
     ] = 600.0
+    again_s: Annotated[
+        float, Meta(title="Second chance", description="A device that failed is tried again after so long", gt=0)
+    ] = 60.0
     enrol_wait_s: Annotated[
         float, Meta(title="Patience", description="Seconds to look for a pool that was never reached before", ge=0)
     ] = 30.0

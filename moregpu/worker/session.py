@@ -365,6 +365,10 @@ class WorkerSession:
         keys = {key_of(ref) for ref in waiting}
         return self._hand_back([held for key, held in self.held.items() if key in keys], reason)
 
+    def take_back(self, devices: tuple[Device, ...]) -> None:
+        """A device takes tasks again: the next Hello offers these."""
+        self.identity = msgspec.structs.replace(self.identity, devices=devices)
+
     def leave(self, reason: str) -> list[Action]:
         """Hand everything back that has no result, and say goodbye."""
         actions = self._hand_back(list(self.held.values()), reason)

@@ -58,6 +58,7 @@ class Work:
         now: Callable[[], float],
         ran: Callable[[Assignment, float], None] = lambda _assignment, _seconds: None,
         aside: Callable[[str, str, list[LeaseRef]], None] = lambda _device, _reason, _waiting: None,
+        back: Callable[[str], None] = lambda _device: None,
     ):
         """Prepare it.
 
@@ -70,6 +71,7 @@ class Work:
             now: the clock.
             ran: called with each task that was computed and its seconds.
             aside: called with a device that takes no more tasks, why, and its tasks that have not begun.
+            back: called with a device that takes tasks again.
         """
         self._session = session
         self._computes = computes
@@ -79,6 +81,7 @@ class Work:
         self._now = now
         self._ran = ran
         self._aside = aside
+        self._back = back
         self._by_key: dict[Key, _Work] = {}
         self._by_number: dict[int, _Work] = {}
         self._next = 1
@@ -254,6 +257,10 @@ class Work:
         """A device takes no more tasks; what it had begun fails right after this."""
         of_it = [work for work in self._by_number.values() if work.compute.device == device]
         self._aside(device, reason, [work.ref for work in of_it if not work.begun])
+
+    def taken_back(self, device: str) -> None:
+        """A device that was put aside takes tasks again."""
+        self._back(device)
 
     def _answered(self, number: int, answer: Done | TaskError | None) -> _Work | None:
         """Pass the answer on to a large task's driver; a tiny task is returned, for the caller to end."""

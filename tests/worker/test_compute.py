@@ -51,6 +51,12 @@ class Owner:
     def stopped(self, number: int) -> None:
         self._end(number, None)
 
+    def put_aside(self, device: str, reason: str) -> None:
+        raise AssertionError(f"{device} was put aside: {reason}")
+
+    def taken_back(self, device: str) -> None:
+        raise AssertionError(f"{device} was taken back")
+
     def _end(self, number: int, answer: Done | TaskError | None) -> None:
         assert number not in self.ended, "a task ends once"
         self.ended[number] = answer

@@ -6,17 +6,23 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
 from moregpu_kernels.device import probe
 from moregpu_kernels.errors import ProbeFailed
 
-from moregpu.wire.messages import TaskError
-from moregpu.worker.compute import Compute
+from moregpu.wire.messages import Hello, TaskError
+from moregpu.wire.statement import read_ran_and_outputs
+from moregpu.worker.compute import MAX_AGAIN_S, Compute, Patience
 from moregpu.worker.frames import Done
+from tests.worker.scripted import Coordinator, Machine, tell, tiny
 from tests.worker.test_compute import VECTOR, Owner, add
 
 FAR_S = 60.0
@@ -38,7 +44,12 @@ class Watching(Owner):
     def __init__(self) -> None:
         super().__init__()
         self.aside: list[tuple[str, str]] = []
+        self.back: list[str] = []
         self.ended_before = 0
+
+    def taken_back(self, device: str) -> None:
+        self.back.append(device)
+        self.changed.set()
 
     def put_aside(self, device: str, reason: str) -> None:
         self.aside.append((device, reason))
@@ -61,7 +72,7 @@ def on_gpu(adapter: str, story: Callable[[Compute, Watching], Awaitable[None]], 
         runner.run(run())
 
 
-def give(compute: Compute, *numbers: int) -> None:
+def hand(compute: Compute, *numbers: int) -> None:
     for number in numbers:
         compute.give(*add(number, VECTOR, VECTOR))
 
@@ -73,7 +84,7 @@ async def right(owner: Watching, number: int) -> None:
 
 def test_a_gpu_computes_and_says_with_what(adapter: str) -> None:
     async def story(compute: Compute, owner: Watching) -> None:
-        give(compute, 1, 2)
+        hand(compute, 1, 2)
         await right(owner, 1)
         await right(owner, 2)
         assert compute.driver and not compute.driver.startswith("numpy")
@@ -83,13 +94,13 @@ def test_a_gpu_computes_and_says_with_what(adapter: str) -> None:
 
 def test_an_adapter_that_is_gone_is_put_aside_at_once() -> None:
     async def story(compute: Compute, owner: Watching) -> None:
-        give(compute, 1, 2)
+        hand(compute, 1, 2)
         await owner.until(lambda: len(owner.ended) == 2)
         (aside,) = owner.aside
         assert aside[0] == "gpu0" and "no-such-card" in aside[1]
         assert all(isinstance(answer, TaskError) and answer.fault == "engine" for answer in owner.ended.values())
         assert compute.pid is None and compute.aside
-        give(compute, 3)
+        hand(compute, 3)
         assert "put aside" in str(owner.ended[3])
         compute.warm_up()
         assert compute.pid is None
@@ -99,11 +110,11 @@ def test_an_adapter_that_is_gone_is_put_aside_at_once() -> None:
 
 def test_a_driver_that_hangs_is_put_aside(adapter: str) -> None:
     async def story(compute: Compute, owner: Watching) -> None:
-        give(compute, 1)
+        hand(compute, 1)
         await right(owner, 1)
         assert compute.pid is not None
         os.kill(compute.pid, signal.SIGSTOP)
-        give(compute, 2, 3)
+        hand(compute, 2, 3)
         await owner.until(lambda: len(owner.aside) == 1)
         assert "no sign of life" in owner.aside[0][1]
         assert isinstance(owner.ended[2], TaskError) and isinstance(owner.ended[3], TaskError)
@@ -114,13 +125,13 @@ def test_a_driver_that_hangs_is_put_aside(adapter: str) -> None:
 
 def test_a_gpu_that_crashed_once_goes_on_and_one_that_crashes_again_is_put_aside(adapter: str) -> None:
     async def story(compute: Compute, owner: Watching) -> None:
-        give(compute, 1)
+        hand(compute, 1)
         await right(owner, 1)
         for number in (2, 3):
             await owner.until(lambda: compute.pid is not None)
             assert compute.pid is not None
             os.kill(compute.pid, signal.SIGSTOP)  # so that it cannot finish first
-            give(compute, number)
+            hand(compute, number)
             os.kill(compute.pid, signal.SIGKILL)
             error = await owner.answer(number)
             assert isinstance(error, TaskError) and "SIGKILL" in error.message
@@ -134,13 +145,104 @@ def test_a_gpu_that_crashed_once_goes_on_and_one_that_crashes_again_is_put_aside
 
 def test_a_task_that_was_stopped_is_not_blamed(adapter: str) -> None:
     async def story(compute: Compute, owner: Watching) -> None:
-        give(compute, 1)
+        hand(compute, 1)
         await right(owner, 1)
         assert compute.pid is not None
         os.kill(compute.pid, signal.SIGSTOP)
-        give(compute, 2, 3)
+        hand(compute, 2, 3)
         compute.stop(3)
         await owner.until(lambda: len(owner.ended) == 3)
         assert owner.ended[3] is None
 
     on_gpu(adapter, story, hang_s=0.5)
+
+
+def test_an_adapter_that_comes_back_is_found_and_computes_again(
+    adapter: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("VK_DRIVER_FILES", str(tmp_path / "none"))  # as while a driver is being updated
+
+    async def story(compute: Compute, owner: Watching) -> None:
+        hand(compute, 1)
+        await owner.until(lambda: len(owner.ended) == 1)
+        await owner.until(lambda: compute.pid is not None)
+        await owner.until(lambda: compute.pid is None)
+        assert len(owner.aside) == 1 and compute.aside, "it is tried in silence, and stays aside"
+        monkeypatch.delenv("VK_DRIVER_FILES")
+        await owner.until(lambda: bool(owner.back))
+        assert owner.back == ["gpu0"] and not compute.aside
+        hand(compute, 2)
+        await right(owner, 2)
+
+    on_gpu(adapter, story, again_s=0.3)
+
+
+def test_a_driver_that_crashes_every_task_costs_one_task_a_try(adapter: str) -> None:
+    async def story(compute: Compute, owner: Watching) -> None:
+        hand(compute, 1)
+        await right(owner, 1)
+        for number in (2, 3, 4):
+            await owner.until(lambda: compute.pid is not None and not compute.aside)
+            assert compute.pid is not None
+            os.kill(compute.pid, signal.SIGSTOP)
+            hand(compute, number)
+            os.kill(compute.pid, signal.SIGKILL)
+            assert isinstance(await owner.answer(number), TaskError)
+            compute.warm_up()
+        assert len(owner.aside) == 2, "two crashes put it aside; after it was taken back, one does"
+        assert owner.back == ["gpu0"]
+
+    on_gpu(adapter, story, again_s=0.2)
+
+
+@given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=30), st.floats(0.1, 100.0))
+def test_the_wait_doubles_until_a_device_has_lasted_longer_than_it_was_waited_for(
+    lasted: list[float], first_s: float
+) -> None:
+    patience, now = Patience(first_s), 0.0
+    before = patience.put_aside(now)
+    assert before == first_s
+    for lasted_s in lasted:
+        now += before
+        patience.taken_back(now)
+        back_at = now
+        now += lasted_s
+        wait_s = patience.put_aside(now)
+        assert wait_s == (first_s if now - back_at > before else min(2.0 * before, MAX_AGAIN_S))
+        before = wait_s
+
+
+def test_a_device_that_does_not_even_open_is_waited_for_longer_each_time_but_never_more_than_an_hour() -> None:
+    patience = Patience(60.0)
+    assert [patience.put_aside(0.0) for _ in range(8)] == [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0, 3600.0]
+
+
+def test_the_pool_learns_that_a_device_is_put_aside_and_that_it_is_back(
+    adapter: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MOREGPU_SOFTWARE_GPU", "1")
+
+    def offered(coordinator: Coordinator) -> list[str]:
+        hellos = coordinator.all(Hello)
+        return [device.id for device in hellos[-1].devices]
+
+    async def story(coordinator: Coordinator, machine: Machine) -> None:
+        agent = machine.agent
+        assert agent is not None and offered(coordinator) == ["gpu0", "cpu"]
+        gpu = agent._computes["gpu0"]  # pyright: ignore[reportPrivateUsage]
+        for _ in range(2):
+            gpu.warm_up()
+            await coordinator.until(lambda: gpu.pid is not None)
+            assert gpu.pid is not None
+            os.kill(gpu.pid, signal.SIGKILL)
+            await coordinator.until(lambda: gpu.pid is None)
+        await coordinator.until(lambda: offered(coordinator) == ["cpu"])
+        assert "gpu0 is put aside" in agent.status().line
+        await coordinator.until(lambda: offered(coordinator) == ["gpu0", "cpu"])
+        await coordinator.online(3)
+        assert "put aside" not in agent.status().line
+        await coordinator.assign(msgspec.structs.replace(tiny(1), device="gpu0"))
+        entry = await coordinator.result()
+        assert read_ran_and_outputs(entry.statement)[1].device == "gpu0"
+
+    tell(tmp_path, story, device=adapter, again_s=3.0)
