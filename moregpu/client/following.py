@@ -31,10 +31,10 @@ class Following:
                 if not waiting.done():
                     waiting.set_exception(answer)
         elif isinstance(answer, wire.Accepted | wire.Ended):
+            if isinstance(answer, wire.Ended):
+                self.ended.set_result(answer.job)  # before the other: whoever wakes for it finds both, and sleeps once
             if not self.first.done():
                 self.first.set_result(answer.job)
-            if isinstance(answer, wire.Ended):
-                self.ended.set_result(answer.job)
 
 
 def submit(link: Link, spec: JobSpec, idempotency_key: str, *, early: bool, patience_s: float) -> Following:

@@ -7,6 +7,7 @@ every answer.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -99,16 +100,16 @@ class WebSocket:
 
     def receive(self) -> bytes:
         """The next message, binary or text; raises `Closed`. One thread."""
-        while not self._messages:
+        while not self._messages:  # what came before the end is read first
+            if self._is_over():
+                self._duplex.close()
+                raise Closed(self._code())
             try:
-                data = self._duplex.read()
+                self._take(self._duplex.read())
             except TimeoutError:
                 self._ask()
-                continue
             except OSError:
-                data = b""
-            self._pinged = False
-            self._take(data)
+                self._take(b"")
         return self._messages.popleft()
 
     def close(self) -> None:
@@ -141,21 +142,19 @@ class WebSocket:
             self._protocol.receive_eof()
 
     def _take(self, data: bytes) -> None:
-        """Let the protocol read it; raises `Closed` after the end."""
+        """Let the protocol read it."""
+        self._pinged = False
         with self._lock:
-            if data or self._protocol.close_rcvd is None:
-                self._feed(data)
+            self._feed(data)
             for event in self._protocol.events_received():
                 if isinstance(event, Frame):
                     self._frame(event)
-            try:
+            with contextlib.suppress(OSError):  # the next read tells
                 self._flush()  # pongs, and the answer to a goodbye
-            except OSError:
-                data = b""
-        if not data or self._protocol.close_rcvd is not None or self._protocol.parser_exc is not None:
-            self._duplex.close()
-            if not self._messages:  # what came before the end is read first
-                raise Closed(self._code())
+
+    def _is_over(self) -> bool:
+        """Whether nothing more comes: a goodbye, a fault, or the end of the stream."""
+        return self._protocol.close_rcvd is not None or self._protocol.parser_exc is not None
 
     def _frame(self, frame: Frame) -> None:
         if frame.opcode not in _DATA:
@@ -171,15 +170,12 @@ class WebSocket:
     def _ask(self) -> None:
         """Nothing came for long: ask whether anybody is there; the second time the connection is over."""
         if self._pinged:
-            self._duplex.close()
-            raise Closed(_BROKEN)
+            self._take(b"")
+            return
         self._pinged = True
-        with self._lock:
-            try:
-                self._protocol.send_ping(b"")
-                self._flush()
-            except (NotOpen, OSError) as error:
-                raise Closed(self._code()) from error
+        with self._lock, contextlib.suppress(NotOpen, OSError):
+            self._protocol.send_ping(b"")
+            self._flush()
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
