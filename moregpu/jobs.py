@@ -63,11 +63,26 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True):
         return size_bytes(self.dtype, self.shape)
 
 
-class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """An output that a task is to produce, known before it runs."""
+class Planned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An output that a task is to produce, known before it runs.
+
+    With `most_bytes` its size is open: a line (one axis) of any length up to so many bytes, and `shape` says nothing.
+    """
 
     dtype: DType
     shape: tuple[int, ...]
+    most_bytes: Annotated[int, Meta(ge=0)] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes it takes; of an open output, at most."""
+        return size_bytes(self.dtype, self.shape) if self.most_bytes is None else self.most_bytes
+
+    def admits(self, dtype: str, shape: tuple[int, ...]) -> bool:
+        """Whether an array of that dtype and shape is what was planned."""
+        if self.most_bytes is None:
+            return dtype == self.dtype and shape == self.shape
+        return dtype == self.dtype and len(shape) == 1 and 0 <= size_bytes(dtype, shape) <= self.most_bytes
 
 
 def size_bytes(dtype: str, shape: tuple[int, ...]) -> int:

@@ -10,7 +10,7 @@ import msgspec
 from moregpu.coordinator.decisions import Held
 from moregpu.coordinator.store.protocol import Completed, JobRow, TaskRow
 from moregpu.errors import DigestMismatch
-from moregpu.jobs import Blob, Evidence, Planned, Tensor, size_bytes
+from moregpu.jobs import Blob, Evidence, Planned, Tensor
 from moregpu.wire.messages import Assignment, LeaseRef, ResultEntry
 from moregpu.wire.statement import Described, Ran, read_ran_and_outputs
 
@@ -83,11 +83,12 @@ def claims(entry: ResultEntry) -> tuple[list[Described], Ran]:
 def refuse_unplanned(name: str, planned: Planned, given: Tensor | None) -> None:
     if given is None:
         raise Wrong("wrong-outputs", f"the output {name!r} is missing")
-    if given.dtype != planned.dtype or given.shape != planned.shape or given.region is not None:
+    if not planned.admits(given.dtype, given.shape) or given.region is not None:
+        wanted = planned.shape if planned.most_bytes is None else f"at most {planned.most_bytes} bytes"
         raise Wrong(
             "wrong-outputs",
-            f"{name!r} is {given.dtype} of shape {given.shape}; {planned.dtype} of {planned.shape} was planned",
+            f"{name!r} is {given.dtype} of shape {given.shape}; {planned.dtype} of {wanted} was planned",
         )
     length = given.data.size_bytes if isinstance(given.data, Blob) else len(given.data)
-    if length != size_bytes(planned.dtype, planned.shape):
+    if length != given.whole_bytes:
         raise Wrong("wrong-outputs", f"{name!r} holds {length} bytes")

@@ -92,7 +92,14 @@ def combine(job: JobRow, tasks: list[TaskRow], blobs: BlobFiles, writer: SealedW
     done = [task for task in tasks if task.state is TaskState.DONE]
     if len(done) == 1 and done[0].spec.grains == (0, job.plan.grains):
         return _handed_through(job, done[0], blobs)
-    parts = in_order(Part(task=task.spec, open=lambda task=task: open_arrays(task.outputs, blobs)) for task in done)
+    parts = in_order(
+        Part(
+            task=task.spec,
+            open=lambda task=task: open_arrays(task.outputs, blobs),
+            shapes={name: tensor.shape for name, tensor in task.outputs.items()},
+        )
+        for task in done
+    )
     try:
         kind.combine(job.plan, parts, writer)
         outputs, digest = writer.finish()

@@ -30,7 +30,7 @@ from moregpu.coordinator.store.protocol import Lease, Store
 from moregpu.coordinator.transitions import Standing, standing
 from moregpu.coordinator.trials import trials_due
 from moregpu.errors import HandshakeFailed, InviteRefused, MoreGPUError, TooManyRequests, Unavailable
-from moregpu.jobs import Blob, size_bytes
+from moregpu.jobs import Blob
 from moregpu.wire.api import Event
 from moregpu.wire.identity import PoolKeys
 from moregpu.wire.messages import Cancel, FromWorker, Hello, LeaseRef, Pulse, Welcome
@@ -108,7 +108,7 @@ class Hub:
                 isinstance(tensor.data, Blob) and tensor.data.digest == digest for tensor in spec.inputs.values()
             )
             for planned in spec.outputs.values():
-                write_bytes = max(write_bytes, sealed_size(size_bytes(planned.dtype, planned.shape)))
+                write_bytes = max(write_bytes, sealed_size(planned.size_bytes))
         return member.row.id, BlobRight(read=read, write_bytes=write_bytes)
 
     async def close(self) -> None:

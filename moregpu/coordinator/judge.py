@@ -35,7 +35,7 @@ from moregpu.coordinator.store.protocol import (
 )
 from moregpu.coordinator.trust import is_on_probation
 from moregpu.errors import DigestMismatch, HandshakeFailed, MoreGPUError
-from moregpu.jobs import Blob, Check, Evidence, TaskState, Tensor, size_bytes
+from moregpu.jobs import Blob, Check, Evidence, TaskState, Tensor
 from moregpu.wire.api import ResultManifest
 from moregpu.wire.identity import verify
 from moregpu.wire.messages import Assignment, LeaseRef, Result, TaskError
@@ -187,6 +187,8 @@ class Judge:
     def _answered_before(self, worker: WorkerRow, case: Case) -> Sound | None:
         """A resend of what was accepted: the store answers it again, with the same receipt."""
         task = case.task
+        if not task.votes and task.state is not TaskState.DONE:
+            return None
         if any(vote.attempt == case.ref.attempt for vote in task.votes):
             _, ran = claims(case.entry)
             unchecked = Evidence(kind="unchecked")
@@ -381,7 +383,7 @@ def _is_heavy(cases: Sequence[Case]) -> bool:
     flops = 0.0
     for case in cases:
         amount += sum(tensor.part_bytes for tensor in case.assignment.inputs.values())
-        amount += sum(size_bytes(planned.dtype, planned.shape) for planned in case.assignment.outputs.values())
+        amount += sum(tensor.whole_bytes for tensor in case.entry.outputs.values())
         flops += case.task.spec.cost.flops
         if amount > OFFLOAD_BYTES or flops > OFFLOAD_FLOPS:
             return True

@@ -7,13 +7,14 @@ from importlib import import_module
 from typing import Any, cast
 
 from moregpu.errors import InvalidJob
+from moregpu.workloads.function.spec import FunctionSpec
 from moregpu.workloads.kernel.spec import KernelSpec
 from moregpu.workloads.protocol import Workload
 
-JobSpec = KernelSpec
-"""The union of all kinds (one today). Decode with `msgspec`; the field `kind` tells them apart."""
+JobSpec = KernelSpec | FunctionSpec
+"""The union of all kinds. Decode with `msgspec`; the field `kind` tells them apart."""
 
-KINDS: dict[str, str] = {"kernel": "moregpu.workloads.kernel"}
+KINDS: dict[str, str] = {"kernel": "moregpu.workloads.kernel", "function": "moregpu.workloads.function"}
 """Kind → package whose module `workload` holds `WORKLOAD`."""
 
 

@@ -108,6 +108,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
     task: TaskSpec
     open: Callable[[], Mapping[str, Array]]
+    shapes: Mapping[str, tuple[int, ...]] = {}  # of its outputs, known without opening them
 
 
 class OutputWriter(Protocol):

@@ -28,7 +28,7 @@ from moregpu.wire.api import (
     TokenView,
     WorkerChange,
 )
-from moregpu.workloads import JobSpec
+from moregpu.workloads import JobSpec, KernelSpec
 from moregpu_tui.feed.demo_play import STEP_S, Play
 from moregpu_tui.feed.source import Files, Offer
 from moregpu_tui.state.events import (
@@ -36,13 +36,14 @@ from moregpu_tui.state.events import (
     JobRow,
     Linked,
     Preview,
+    Said,
     Signatures,
     about,
     happened,
     job_of,
     tasks_of,
 )
-from moregpu_tui.state.model import Link, Signature
+from moregpu_tui.state.model import Link, LogEntry, Signature
 
 __all__ = ["STEP_S", "SimulatedPool"]
 
@@ -73,6 +74,22 @@ class SimulatedPool(Play):
             Linked(link=Link(state="live", heard_at=self._clock(), address="demo", lag_s=0.012)),
             about(me=self.me, pool=self.pool_view(), invites=[*self.invites.values()], tokens=[*self.tokens.values()]),
             self._replaced(),
+            *self._past(),
+        ]
+
+    def _past(self) -> list[Input]:
+        """Lines of what happened before anybody looked."""
+        now, lines = self._wall(), list[tuple[float, str, str]]()
+        joined = [worker for worker in self.workers.values() if worker.state != "pending"][:6]
+        for place, worker in enumerate(joined):
+            at = now - 5400.0 + 600.0 * place
+            lines.append((at, "worker", f"{worker.name} joined the pool"))
+            lines.append((at + 4.0, "worker", f"{worker.name} was approved"))
+        for invite in [*self.invites.values()][:3]:
+            lines.append((invite.created_at, "invite", f"invite {invite.id[:8]} was made for {invite.owner}"))
+        return [
+            Said(entry=LogEntry(at=at, level="info", source=source, about="", text=text))
+            for at, source, text in sorted(lines)
         ]
 
     def step(self) -> list[Input]:
@@ -210,6 +227,8 @@ class SimulatedPool(Play):
         return RotateView(rotating=self._rotating, session_key="5f" * 32)
 
     async def plan(self, spec: JobSpec) -> PlanView:
+        if not isinstance(spec, KernelSpec):
+            raise InvalidJob("the demonstration pool runs kernels only")
         size = spec.size if spec.size is not None else 1024
         if size > 1_000_000 and spec.operation == "matmul":
             raise InvalidJob(f"a product of size {size:,} is more than 10¹² elements", "choose a smaller size")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from moregpu.coordinator.api.ask import Answer, Ask
 from moregpu.coordinator.store.protocol import JobRow
 from moregpu.errors import Conflict, InvalidRequest
@@ -9,6 +11,7 @@ from moregpu.jobs import JOB_ENDED, JobState
 from moregpu.wire.api import JobChange, JobPage
 from moregpu.workloads import KINDS, JobSpec
 
+_SPEC = cast("type[JobSpec]", JobSpec)
 MAX_WAIT_S = 60.0
 MAX_PAGE = 500
 MAX_KEY_CHARACTERS = 200
@@ -16,7 +19,7 @@ MAX_KEY_CHARACTERS = 200
 
 async def submit(ask: Ask) -> Answer:
     """Submit a JobSpec: 201 with the job, or 200 when it ended within `?wait=` seconds (at most 60)."""
-    spec = await ask.decoded(JobSpec)
+    spec = await ask.decoded(_SPEC)
     key = ask.headers.get("idempotency-key", "")
     if len(key) > MAX_KEY_CHARACTERS:
         raise InvalidRequest(f"an Idempotency-Key has at most {MAX_KEY_CHARACTERS} characters")
@@ -27,7 +30,7 @@ async def submit(ask: Ask) -> Answer:
 
 async def plan(ask: Ask) -> Answer:
     """The same without running: grains, fitting workers, estimate, memory."""
-    spec = await ask.decoded(JobSpec)
+    spec = await ask.decoded(_SPEC)
     return ask.answer(await ask.services.desk.plan(ask.who, spec))
 
 

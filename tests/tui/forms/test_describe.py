@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from moregpu.jobs import JobCommon
 from moregpu.wire.api import InviteRequest, TokenRequest
-from moregpu.workloads import JobSpec
+from moregpu.workloads import KernelSpec
 from moregpu_tui.forms.describe import Unread, fields_of, files_of, read
 from moregpu_tui.options import Settings, with_section
 
-JOB = fields_of(JobSpec, JobCommon)
+JOB = fields_of(KernelSpec, JobCommon)
 
 
 def test_every_field_of_a_job_is_in_its_form() -> None:
-    assert {field.name for field in JOB} | {"source"} >= set(JobSpec.__struct_fields__)
+    assert {field.name for field in JOB} | {"source"} >= set(KernelSpec.__struct_fields__)
     common = [field.name for field in JOB if field.common]
     assert set(common) == set(JobCommon.__struct_fields__)
 
@@ -31,9 +31,9 @@ def test_an_untouched_form_is_the_structs_own_defaults(struct: type) -> None:
 def test_units_are_understood() -> None:
     fields = fields_of(InviteRequest)
     assert read(InviteRequest, fields, {"expires_s": "90 min"}).expires_s == 5400.0
-    assert read(JobSpec, JOB, {"operation": "relu", "size": "1e6"}).size == 1_000_000
-    assert read(JobSpec, JOB, {"operation": "relu", "size": "8", "memory_bytes": "2 GiB"}).memory_bytes == 2 << 30
-    assert read(JobSpec, JOB, {"operation": "relu", "size": "8", "keep_s": "3 d"}).keep_s == 3 * 86400.0
+    assert read(KernelSpec, JOB, {"operation": "relu", "size": "1e6"}).size == 1_000_000
+    assert read(KernelSpec, JOB, {"operation": "relu", "size": "8", "memory_bytes": "2 GiB"}).memory_bytes == 2 << 30
+    assert read(KernelSpec, JOB, {"operation": "relu", "size": "8", "keep_s": "3 d"}).keep_s == 3 * 86400.0
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_units_are_understood() -> None:
 )
 def test_what_is_wrong_is_said_beside_its_field(typed: dict[str, str], field: str) -> None:
     with pytest.raises(Unread) as caught:
-        read(JobSpec, JOB, typed)
+        read(KernelSpec, JOB, typed)
     assert caught.value.field == field
     assert caught.value.wrong
 
@@ -58,11 +58,11 @@ def test_what_is_wrong_is_said_beside_its_field(typed: dict[str, str], field: st
 @given(st.dictionaries(st.sampled_from([field.name for field in JOB]), st.text(max_size=20)))
 def test_no_text_breaks_a_form(typed: dict[str, str]) -> None:
     try:
-        spec = read(JobSpec, JOB, {"operation": "relu", **typed})
+        spec = read(KernelSpec, JOB, {"operation": "relu", **typed})
     except Unread as wrong:
         assert wrong.wrong
     else:
-        assert isinstance(spec, JobSpec)
+        assert isinstance(spec, KernelSpec)
 
 
 def test_files_have_names() -> None:

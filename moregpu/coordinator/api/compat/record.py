@@ -15,6 +15,7 @@ from moregpu.coordinator.protocol import OpenTensor
 from moregpu.coordinator.store.protocol import JobRow, TaskRow
 from moregpu.coordinator.views import is_checked
 from moregpu.jobs import JobState, TaskState
+from moregpu.workloads import KernelSpec
 
 WINDOW_BYTES = 3 << 18
 """Read and encoded at once: a multiple of three, so that pieces of base64 join."""
@@ -66,17 +67,17 @@ async def record_of(services: Services, job: JobRow, backends: Mapping[str, str]
     output = output_of(services, job)
     seconds = None if job.ended_at is None else max(job.ended_at - job.created_at, 1e-6)
     done = job.state is JobState.DONE
-    product = job.spec.operation == "matmul"
+    operation = operation_of(job)
     return Record(
         id=job.id,
         status=_STATUS[job.state],
-        kernel=job.spec.operation,
+        kernel=operation,
         size=_size(job),
         sealed=True,
         submitted_at=round(job.created_at * 1000),
-        data_mode=job.spec.size is None,
+        data_mode=not isinstance(job.spec, KernelSpec) or job.spec.size is None,
         verified=is_checked(job, tasks),
-        gflops=job.plan.cost.flops / seconds / 1e9 if done and product and seconds else None,
+        gflops=job.plan.cost.flops / seconds / 1e9 if done and operation == "matmul" and seconds else None,
         ms=0.0 if seconds is None else seconds * 1000,
         shards=[_shard(task, backends) for task in tasks if task.state is TaskState.DONE],
         signed=done,  # nothing is accepted without a verified signature
@@ -86,9 +87,14 @@ async def record_of(services: Services, job: JobRow, backends: Mapping[str, str]
     )
 
 
+def operation_of(job: JobRow) -> str:
+    """What 1.x calls the kernel; 1.x knows no other kind of job, and is shown its name."""
+    return job.spec.operation if isinstance(job.spec, KernelSpec) else job.kind
+
+
 def output_of(services: Services, job: JobRow) -> OpenTensor | None:
-    """The job's one output, where it is kept."""
-    if job.state is not JobState.DONE or job.purged or job.result is None:
+    """A kernel's one output, where it is kept."""
+    if job.state is not JobState.DONE or job.purged or job.result is None or not isinstance(job.spec, KernelSpec):
         return None
     return next((services.desk.open_tensor(tensor) for tensor in job.result.outputs.values()), None)
 
@@ -116,6 +122,8 @@ async def _encoded(services: Services, opened: bytes, output: OpenTensor) -> Asy
 
 def _size(job: JobRow) -> int:
     """The size that was asked for; of one's own arrays the rows of a product, else the elements."""
+    if not isinstance(job.spec, KernelSpec):
+        return job.plan.grains
     if job.spec.size is not None:
         return job.spec.size
     planned = next(iter(job.plan.outputs.values()))

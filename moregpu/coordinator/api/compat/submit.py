@@ -8,7 +8,7 @@ import msgspec
 
 from moregpu.coordinator.api.ask import Answer, Ask, Stream
 from moregpu.coordinator.api.compat.body import SubmitBody, read_body
-from moregpu.coordinator.api.compat.record import output_of, record_of, whole_record
+from moregpu.coordinator.api.compat.record import operation_of, output_of, record_of, whole_record
 from moregpu.coordinator.api.compat.sealing import kept
 from moregpu.coordinator.api.compat.spec import spec_of
 from moregpu.coordinator.api.compat.weights import weight_of
@@ -72,7 +72,7 @@ async def _whole(ask: Ask, row: JobRow) -> Answer | Stream:
 
 def _pending(row: JobRow, note: str | None) -> dict[str, str]:
     status = "running" if row.state is JobState.RUNNING else "done" if row.state is JobState.DONE else "queued"
-    pending = {"id": row.id, "status": status, "kernel": row.spec.operation, "poll": f"/jobs/{row.id}"}
+    pending = {"id": row.id, "status": status, "kernel": operation_of(row), "poll": f"/jobs/{row.id}"}
     return pending if note is None else pending | {"note": note}
 
 
