@@ -1,0 +1,69 @@
+"""How many calls make a task: a few where nobody has timed the program, about a second's worth where somebody has."""
+
+from __future__ import annotations
+
+import msgspec
+
+from moregpu.jobs import Tensor
+from moregpu.workloads.function.plan import CALL_AMOUNT
+from moregpu.workloads.function.spec import ARGUMENTS, CallPlan, FunctionSpec
+from moregpu.workloads.protocol import Cost, Plan, TaskSpec, WorkerProfile
+
+MAX_TASK_CALLS = 1000
+MAX_TASK_BYTES = 64 << 20
+"""Of arguments, unless one call alone has more."""
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def cut_task(spec: FunctionSpec, plan: Plan, cursor: int, worker: WorkerProfile, budget_s: float) -> TaskSpec:
+    """The next calls from `cursor` on, for one worker."""
+    count = _count(spec, plan, cursor, worker, budget_s)
+    calls = spec.calls[cursor : cursor + count]
+    start = sum(spec.calls[:cursor])
+    arguments = spec.inputs[ARGUMENTS]
+    return TaskSpec(
+        kind="function",
+        program=str(plan.layout["program"]).encode(),
+        parameters=_encode(
+            CallPlan(
+                form=spec.form,
+                first=cursor,
+                calls=calls,
+                session=spec.session,
+                requires=spec.requires,
+                python=spec.python,
+                isolate=spec.isolate,
+                network=spec.network,
+                memory_bytes=spec.memory_bytes,
+            )
+        ),
+        precision="",
+        grains=(cursor, cursor + count),
+        inputs={**spec.inputs, ARGUMENTS: _part(arguments, start, start + sum(calls))},
+        outputs=plan.outputs,
+        cost=Cost(flops=count * CALL_AMOUNT, speed_key=plan.cost.speed_key),
+        seed=(spec.seed or 0) + cursor if spec.seed is not None else 0,
+    )
+
+
+def _count(spec: FunctionSpec, plan: Plan, cursor: int, worker: WorkerProfile, budget_s: float) -> int:
+    if spec.isolate == "task":
+        return 1
+    if plan.cost.speed_key not in worker.speeds:
+        return 1
+    call_s = worker.seconds(Cost(flops=CALL_AMOUNT, speed_key=plan.cost.speed_key))
+    most = min(plan.grains - cursor, MAX_TASK_CALLS)
+    count = max(1, min(most, int(budget_s / max(call_s, 1e-9))))
+    size = 0
+    for place, length in enumerate(spec.calls[cursor : cursor + count]):
+        size += length
+        if size > MAX_TASK_BYTES:
+            return max(1, place)
+    return count
+
+
+def _part(tensor: Tensor, start: int, stop: int) -> Tensor:
+    if (start, stop) == (0, tensor.shape[0]):
+        return tensor
+    return msgspec.structs.replace(tensor, region=((start, stop),))

@@ -1,0 +1,82 @@
+"""The kind `function`: calls are cut into tasks, run in a sandbox of the worker's, and joined in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from moregpu.errors import EngineError
+from moregpu.jobs import Check, Evidence
+from moregpu.workloads.function.cut import cut_task
+from moregpu.workloads.function.plan import make_plan, refuse_invalid
+from moregpu.workloads.function.spec import RESULTS, FunctionSpec
+from moregpu.workloads.protocol import (
+    Array,
+    FleetSummary,
+    KernelEngine,
+    OutputWriter,
+    Part,
+    Plan,
+    Rejected,
+    Slicer,
+    TaskSpec,
+    WorkerProfile,
+    Workload,
+)
+
+
+class FunctionWorkload:
+    """`Workload[FunctionSpec]`."""
+
+    kind = "function"
+
+    def validate(self, spec: FunctionSpec) -> None:
+        """See `plan.refuse_invalid`."""
+        refuse_invalid(spec)
+
+    def plan(self, spec: FunctionSpec, fleet: FleetSummary) -> Plan:
+        """See `plan.make_plan`."""
+        return make_plan(spec)
+
+    def cut(self, spec: FunctionSpec, plan: Plan, cursor: int, worker: WorkerProfile, budget_s: float) -> TaskSpec:
+        """See `cut.cut_task`."""
+        return cut_task(spec, plan, cursor, worker, budget_s)
+
+    def run(
+        self, task: TaskSpec, inputs: Mapping[str, Array], engine: KernelEngine, slicer: Slicer
+    ) -> Mapping[str, Array]:
+        """Never in a compute child: a submitter's code runs in a sandbox alone (`moregpu.worker.functions`)."""
+        raise EngineError("a function is not run beside kernels", "the worker gave it to the wrong child")
+
+    def check(
+        self,
+        task: TaskSpec,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        level: Check,
+        entropy: Callable[[int], bytes],
+    ) -> Evidence | Rejected:
+        """Nobody here may run a submitter's code, so nobody knows: `check="agree"` asks a second owner's worker."""
+        return Evidence(kind="unchecked")
+
+    def agree(
+        self, task: TaskSpec, inputs: Mapping[str, Array], one: Mapping[str, Array], other: Mapping[str, Array]
+    ) -> bool:
+        """Whether two workers' records are the same bytes."""
+        return one.keys() == other.keys() and all(bytes(one[name]) == bytes(other[name]) for name in one)
+
+    def combine(self, plan: Plan, parts: Sequence[Part], out: OutputWriter) -> None:
+        """Join the records."""
+        out.begin(RESULTS, "uint8", (sum(part.shapes[RESULTS][0] for part in parts),))
+        for part in parts:
+            out.write(part.open()[RESULTS])
+
+    def place(self, plan: Plan, task: TaskSpec) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Nobody knows before all are there; a part's `grains` say which calls it holds."""
+        return {}
+
+    def keeps_outputs(self, spec: FunctionSpec) -> bool:
+        """Always."""
+        return True
+
+
+WORKLOAD: Workload[FunctionSpec] = FunctionWorkload()
