@@ -1,0 +1,71 @@
+"""What confines user code on this machine, and why nothing better does."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+from pathlib import Path
+
+import msgspec
+
+from moregpu.worker.sandbox import bubblewrap, landlock
+from moregpu.worker.sandbox.box import Isolation
+
+USER = "moregpu-jobs"
+"""The user that functions become where the worker is root's: `useradd --system moregpu-jobs` makes it."""
+
+USER_VARIABLE = "MOREGPU_FUNCTIONS_USER"
+
+
+class Who(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose processes functions are; no number: the worker's own user."""
+
+    user: int | None = None
+    group: int | None = None
+    trouble: str = ""  # why there is nobody
+
+
+class Level(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found."""
+
+    isolation: Isolation
+    why: tuple[str, ...]  # what was tried, in words for the owner
+    who: Who = Who()
+
+
+def whose() -> Who:
+    """The user that functions run as: our own, or, where that is root, one that exists for this."""
+    if os.geteuid() != 0:
+        return Who()
+    name = os.environ.get(USER_VARIABLE, USER)
+    try:
+        entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
+        user, group = entry.pw_uid, entry.pw_gid
+    except KeyError:
+        if not name.isdigit():
+            hint = f"make one with `useradd --system {USER}`, or name another in {USER_VARIABLE}"
+            return Who(trouble=f"the worker runs as root, and there is no user {name} for functions; {hint}")
+        user = group = int(name)
+    if user == 0:
+        return Who(trouble="functions never run as root")
+    return Who(user=user, group=group)
+
+
+def candidates() -> list[tuple[Isolation, str]]:
+    """What may confine here, the best first, each with what is missing for it (empty: it can be tried)."""
+    if sys.platform != "linux":
+        return []
+    bwrap = "" if bubblewrap.executable() else "bubblewrap is not installed (Debian: apt install bubblewrap)"
+    version = landlock.version()
+    old = f"Landlock {version} is too old" if version else "the kernel has no Landlock"
+    return [
+        ("bubblewrap", bwrap),
+        ("landlock", "" if version >= landlock.NEEDED else f"{old} ({landlock.NEEDED}, Linux 6.12, is needed)"),
+    ]
+
+
+def readable_paths(folders: tuple[str, ...], code: Path) -> list[str]:
+    """What a function may read where no root is built for it."""
+    system = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/alternatives")
+    return [*system, "/etc/localtime", *folders, str(code)]

@@ -1,0 +1,58 @@
+"""Limits that a process puts on itself, and on all that it starts, before it runs what it does not trust."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+
+import msgspec
+
+FILES = 256
+
+
+class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a function may take. What all its processes take together is watched from outside."""
+
+    memory_bytes: int  # of one process: what it allocates, not what it only reserves
+    processes: int  # of its user (in its own user namespace, where there is one)
+    file_bytes: int  # the largest file, results that travel by shared memory among them
+
+
+def apply(limits: ResourceLimits) -> None:
+    """Set the limits; none can be raised again."""
+    for kind, value in (
+        (resource.RLIMIT_DATA, limits.memory_bytes),
+        (resource.RLIMIT_NPROC, limits.processes),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        (resource.RLIMIT_NOFILE, FILES),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_RTPRIO, 0),
+    ):
+        _, hard = resource.getrlimit(kind)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
+    # A file that grows too large is an error of the write, not the end of the process.
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def become(user: int, group: int) -> None:
+    """Stop being root, for good."""
+    os.setgroups([])
+    os.setresgid(group, group, group)
+    os.setresuid(user, user, user)
+
+
+def hide() -> None:
+    """Keep other processes of the same user out of this one's memory and descriptors; no new rights by any program."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+    libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+
+
+def orphans_come_here() -> None:
+    """Processes below this one whose parent ends become its children, so that none is lost sight of."""
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER

@@ -1,0 +1,33 @@
+"""What a sandbox takes, seen from outside: memory of all its processes, and files where no tmpfs bounds them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that this process and all below it hold; what they share with files is left out."""
+    total, ahead = 0, [pid]
+    while ahead:
+        each = ahead.pop()
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # resident, less what is backed by files; shared memory (results under way) counts as files do
+            fields = Path(f"/proc/{each}/statm").read_text().split()
+            total += (int(fields[1]) - int(fields[2])) * _PAGE
+            for task in Path(f"/proc/{each}/task").iterdir():
+                ahead += map(int, (task / "children").read_text().split())
+    return total
+
+
+def folder_bytes(folder: Path) -> int:
+    """What the files below a folder take on disk."""
+    total = 0
+    for base, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(base, name)).st_blocks * 512  # noqa: PTH118 — half the time of Path
+    return total
