@@ -7,7 +7,7 @@ Says where a tiny job's time goes, not only how long it takes.
 
 from __future__ import annotations
 
-import multiprocessing
+import base64
 import statistics
 import subprocess
 import sys
@@ -15,26 +15,21 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 
+from benchmarks.pool_rate import TINY, cpu_seconds, rate
 from benchmarks.report import Result, fsync_seconds, percentile, result, run
 from moregpu.cli.loopback import LoopbackPool
-from moregpu.client.access import Access
 from moregpu.client.pool import Pool
-from moregpu.jobs import Tensor
-from moregpu.wire.api import JobView
-from moregpu.workloads.kernel.spec import KernelSpec
+from moregpu.wire.api import Health, JobView
 
 WARM = 30
 TINY_RUNS = 300
-SUBMITTERS = 16
-PROCESSES = 4
-LOAD_S = 5.0
-TINY = KernelSpec(operation="relu", inputs={"a": Tensor(dtype="float32", shape=(4,), data=bytes(16))})
+HEALTH_RUNS = 300
 WORKERS = ("anna", "ben")
 
 
@@ -51,16 +46,19 @@ def measure() -> list[Result]:
             local.wait_for_workers()
             with local.connect() as pool:
                 results += _tiny_latency(pool, local, statistics.median(idle_fsync))
-                results += _throughput(local, Path(folder))
+                results += rate(local, Path(folder), "http", 1000.0)
+                results += rate(local, Path(folder), "link", 1500.0)
                 results += _arrays(pool, local)
-    return results + _starts()
+                results += _health(pool)
+                results += _starts(local)
+    return results
 
 
 def _tiny_latency(pool: Pool, local: LoopbackPool, fsync_s: float) -> list[Result]:
     """One waiting submitter: a job of four numbers, from the call to the array."""
     for _ in range(WARM):
         pool.submit_job(TINY, wait_s=10).result()
-    before = _cpu(local)
+    before = cpu_seconds(local)
     spent: list[float] = []
     parts: dict[str, list[float]] = {}
     begun_all = time.perf_counter()
@@ -73,7 +71,7 @@ def _tiny_latency(pool: Pool, local: LoopbackPool, fsync_s: float) -> list[Resul
         for part, seconds in _parts(handle.view, total).items():
             parts.setdefault(part, []).append(1e3 * seconds)
     wall = time.perf_counter() - begun_all
-    after = _cpu(local)
+    after = cpu_seconds(local)
     quick = fsync_s <= 0.0005
     bar = 3.0 if quick else 2.0 + 1e3 * fsync_s
     results = [
@@ -106,74 +104,6 @@ def _parts(view: JobView, total_s: float) -> dict[str, float]:
     return {**known, "client, HTTP, TLS, commit": max(0.0, total_s - sum(known.values()))}
 
 
-def _throughput(local: LoopbackPool, folder: Path) -> list[Result]:
-    """Many submitters, each waiting for its own job; as processes, so that no interpreter lock is measured."""
-    context = multiprocessing.get_context("spawn")
-    stop, ready = context.Event(), context.Barrier(PROCESSES + 1)
-    counts = context.Queue()
-    access = local.access()
-    processes = [
-        context.Process(target=_submit_until, args=(access, SUBMITTERS // PROCESSES, ready, stop, counts))
-        for _ in range(PROCESSES)
-    ]
-    for process in processes:
-        process.start()
-    try:
-        ready.wait(60)
-        before, begun = _cpu(local), time.perf_counter()
-        time.sleep(LOAD_S / 2)
-        busy_fsync = fsync_seconds(folder, 20)
-        time.sleep(LOAD_S / 2)
-        stop.set()
-        wall = time.perf_counter() - begun
-        after = _cpu(local)
-        total = sum(counts.get(timeout=60) for _ in processes)
-    finally:
-        stop.set()
-        for process in processes:
-            process.join(60)
-    results = [
-        Result(
-            name=f"tiny jobs a second, {SUBMITTERS} submitters over HTTP",
-            value=total / wall,
-            unit="jobs/s",
-            better="higher",
-            bar=1000.0,
-            ok=total / wall >= 1000.0,
-            note=f"{PROCESSES} client processes on the same cores",
-        ),
-        result("  fsync of 4 KiB meanwhile", [1e3 * spent for spent in busy_fsync], "ms"),
-    ]
-    for who in after:
-        used = after[who] - before[who]
-        results.append(
-            Result(
-                name=f"  CPU of {who}", value=1e3 * used / total, unit="ms a job", note=f"{used / wall:.0%} of a core"
-            )
-        )
-    return results
-
-
-def _submit_until(access: Access, threads: int, ready: Barrier, stop: Event, counts: object) -> None:
-    """In a process of its own: submit, wait, again."""
-    done = [0] * threads
-
-    def submit(index: int, pool: Pool) -> None:
-        while not stop.is_set():
-            pool.submit_job(TINY, wait_s=20).result()
-            done[index] += 1
-
-    with Pool(access) as pool:
-        pool.submit_job(TINY, wait_s=20).result()
-        ready.wait(60)
-        workers = [threading.Thread(target=submit, args=(index, pool)) for index in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    counts.put(sum(done))  # type: ignore[attr-defined]
-
-
 def _arrays(pool: Pool, local: LoopbackPool) -> list[Result]:
     """Work with weight: products and bulk data, from the call to the array."""
     rng = np.random.default_rng(1)
@@ -182,6 +112,13 @@ def _arrays(pool: Pool, local: LoopbackPool) -> list[Result]:
     moved_mb = 3 * a.nbytes / 1e6
     results = [
         result("matmul 1024, data mode", _times(lambda: pool.matmul(A, B), 7), "s", "lower", 0.2),
+        result(
+            "  through the base64 call",
+            _times(lambda: _old_call(pool, "matmul", A, B, M=1024, K=1024, N=1024), 7),
+            "s",
+            "lower",
+            0.75,
+        ),
         result(
             "matmul 2048, benchmark mode, checked",
             _times(lambda: pool.benchmark("matmul", 2048).wait(60), 5),
@@ -196,19 +133,61 @@ def _arrays(pool: Pool, local: LoopbackPool) -> list[Result]:
             "higher",
             120.0,
         ),
+        result(
+            "  through the base64 call",
+            [moved_mb / spent for spent in _times(lambda: _old_call(pool, "vector_add", a, b), 5)],
+            "MB/s",
+            "higher",
+            50.0,
+        ),
     ]
     time.sleep(5.0)  # what it settles at, not its peak
     memory = _memory(local) / 1e6
     return [*results, result("coordinator's memory after that", [memory], "MB", "lower", 150.0)]
 
 
-def _starts() -> list[Result]:
+def _old_call(pool: Pool, kernel: str, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], **sizes: int) -> Any:
+    """`POST /submit` as programs of MoreGPU 1.x call it: base64 in JSON, there and back, made and read in the time."""
+    data = {name: base64.b64encode(array.data).decode() for name, array in (("a", a), ("b", b))}
+    record = pool.doors.call("POST", "/submit", dict[str, Any], body={"kernel": kernel, **data, **sizes}, timeout_s=60)
+    return np.frombuffer(base64.b64decode(record["output"]), np.float32)
+
+
+def _health(pool: Pool) -> list[Result]:
+    """How fast the coordinator answers the smallest question while it checks large products."""
+    asked = threading.Event()
+
+    def products() -> None:
+        while not asked.is_set():
+            pool.benchmark("matmul", 2048).wait(60)
+
+    busy = threading.Thread(target=products)
+    busy.start()
+    spent: list[float] = []
+    try:
+        for _ in range(HEALTH_RUNS):
+            begun = time.perf_counter()
+            pool.doors.call("GET", "/health", Health)
+            spent.append(1e3 * (time.perf_counter() - begun))
+            time.sleep(0.01)
+    finally:
+        asked.set()
+        busy.join()
+    return [
+        result("/health while products of 2048 are checked", spent, "ms"),
+        result("  p95", spent, "ms", "lower", 20.0, of=percentile(0.95)),
+    ]
+
+
+def _starts(local: LoopbackPool) -> list[Result]:
     """What a person waits for before anything happens."""
-    help_s = _times(lambda: subprocess.run([sys.executable, "-m", "moregpu", "--help"], capture_output=True), 7)
+    help_s = _times(lambda: local.run("--help"), 7)
+    workers_s = _times(lambda: local.run("workers"), 7)
     bare_s = statistics.median(_times(lambda: subprocess.run([sys.executable, "-c", "pass"]), 7))
     import_s = _times(lambda: subprocess.run([sys.executable, "-c", "import moregpu"]), 7)
     return [
         result("moregpu --help", help_s, "s", "lower", 0.35),
+        result("moregpu workers", workers_s, "s", "lower", 0.5),
         result("import moregpu", [spent - bare_s for spent in import_s], "s", "lower", 0.06),
     ]
 
@@ -222,22 +201,6 @@ def _times(work: Callable[[], object], runs: int) -> list[float]:
         work()
         spent.append(time.perf_counter() - begun)
     return spent
-
-
-def _cpu(local: LoopbackPool) -> dict[str, float]:
-    """CPU seconds so far: the coordinator, all workers with what they started, and this client."""
-    assert local.coordinator is not None
-    return {
-        "the coordinator": _cpu_of(local.coordinator.pid),
-        "the workers": sum(_cpu_of(process.pid) for process in local.workers.values()),
-        "this client": _cpu_of(psutil.Process().pid, children=False),
-    }
-
-
-def _cpu_of(pid: int, *, children: bool = True) -> float:
-    process = psutil.Process(pid)
-    family = [process, *(process.children(recursive=True) if children else [])]
-    return sum(sum(member.cpu_times()[:2]) for member in family)
 
 
 def _memory(local: LoopbackPool) -> int:
