@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,9 @@ def calls_of(
 ) -> tuple[RunTask, bytes, Region | None]:
     """A task: one call for each tuple of arguments."""
     is_script = isinstance(function, str)
+    module = sys.modules.get(getattr(function, "__module__", ""))
+    if module is not None and module.__name__ != "__main__":
+        cloudpickle.register_pickle_by_value(module)  # what a script's own functions are anyway
     program = function.encode() if isinstance(function, str) else cloudpickle.dumps((function, {}))
     encoded = [joined(encode(each[0] if is_script else (each, {}))) for each in arguments]
     values = {"program": program, "arguments": b"".join(encoded)}
