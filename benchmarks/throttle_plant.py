@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from moregpu.worker.probes.record import Recording
-from moregpu.worker.throttle.controller import Controller, Load, Signals
+from moregpu.worker.throttle.controller import (
+    ACTIVE_DUTY,
+    ACTIVE_HOLD_S,
+    RISE_PER_S,
+    Controller,
+    Load,
+    Signals,
+)
 
 STEP_S = 0.02
 LOAD_PERIOD_S = 0.25
@@ -80,7 +87,8 @@ def recorded(recording: Recording) -> Trace:
     places = np.minimum((trace.time / recording.period_s).astype(int), len(recording.samples) - 1)
     trace.use = np.array([sample.others for sample in recording.samples])[places]
     idle = np.array([1e9 if sample.idle_s is None else sample.idle_s for sample in recording.samples])
-    fell = np.flatnonzero(np.diff(idle, prepend=1e9) < 0)
+    before = 1e9 if idle[0] < ACTIVE_HOLD_S else idle[0]  # an input from just before the recording counts still
+    fell = np.flatnonzero(np.diff(idle, prepend=before) < 0)
     trace.events = np.zeros(count, bool)
     trace.events[(fell * recording.period_s / STEP_S).astype(int)] = True
     trace.busy = np.zeros(count, bool)
@@ -131,11 +139,34 @@ def measure(trace: Trace, duty: np.ndarray[Any, Any], ceiling: float = 0.85) -> 
         yielded = next((i for i in range(start, len(duty) - window) if fine[i : i + window].mean() > 0.95), None)
         figures["yield_s"] = float("inf") if yielded is None else (yielded - start) * STEP_S
         figures["felt_s"] = float((duty[trace.busy] > 0.2).sum() * STEP_S)
-    coarse = np.diff(duty[settled :: int(0.5 / STEP_S)])
-    moves = np.sign(coarse[np.abs(coarse) > 0.08])
-    figures["reversals_per_min"] = float((np.diff(moves) != 0).sum() / ((trace.time[-1] - 30) / 60))
+    figures["reversals_per_min"] = reversals(duty[settled :: int(0.5 / STEP_S)]) / float((trace.time[-1] - 30) / 60)
     figures["harvest"] = float(duty[settled:].mean())
     return figures
+
+
+def free_of(trace: Trace, ceiling: float = 0.85) -> np.ndarray[Any, Any]:
+    """What is free to be taken, by step: the ceiling less what others use, and no more than `ACTIVE_DUTY` while an
+    input of the owner's counts (`ACTIVE_HOLD_S`): the rest is theirs by the prime rule."""
+    free = np.maximum(ceiling - trace.use, 0.0)
+    places = np.where(trace.events, np.arange(len(trace.use)), -len(trace.use) * 10)
+    since = (np.arange(len(trace.use)) - np.maximum.accumulate(places)) * STEP_S
+    return np.where(since < ACTIVE_HOLD_S, np.minimum(free, ACTIVE_DUTY), free)
+
+
+def perfect(free: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What a controller would take whose sensors are perfect and at once, and that keeps to the same two speeds: down
+    at once, up at `RISE_PER_S`. No controller of these rules can harvest more."""
+    taken, duty = np.zeros(len(free)), 0.0
+    for step, most in enumerate(free):
+        duty = taken[step] = min(float(most), duty + RISE_PER_S * STEP_S)
+    return taken
+
+
+def reversals(duty: np.ndarray[Any, Any]) -> int:
+    """Times that duty, looked at every half second, turned around by moves of more than 0.08."""
+    steps = np.diff(duty)
+    moves = np.sign(steps[np.abs(steps) > 0.08])
+    return int((np.diff(moves) != 0).sum())
 
 
 def ours(ceiling: float = 0.85) -> Callable[[Signals, float], float]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.displays import screen
+from tests.worker.noise import through_noise
 from tests.worker.yielding import input_to_cut
 
 
@@ -18,3 +19,14 @@ def test_input_at_a_real_desktop_cuts_the_work_that_runs(tmp_path: Path) -> None
     for seconds, share in cuts:
         assert seconds < 5.0, "the bar of 0.1 s is `benchmarks.throttle`'s: other tests run beside this one"
         assert share < 0.5, "it computed at 0.8 before"
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(900)
+def test_ten_minutes_of_other_programs_bursts_make_it_hunt_not_once_and_leave_it_most_of_what_is_free(
+    tmp_path: Path,
+) -> None:
+    with screen() as x:
+        heard = asyncio.run(through_noise(tmp_path, x.name, 600.0))
+    assert heard.reversals_per_min == 0.0, heard.duties
+    assert heard.harvested >= 0.80
