@@ -1,8 +1,8 @@
 """Names of things: 128 bits in Crockford base32, prefixed by what they name.
 
-`j-` job, `t-` task, `w-` worker, `i-` invite. A job's bits are a UUIDv7, so that names sort by time of birth;
-the others are random or derived from a key. A human may type any unique prefix, in either case, with I, L and O
-for 1, 1 and 0 (Crockford's rule).
+`j-` job, `t-` task, `w-` worker, `i-` invite. The bits of jobs and tasks are a UUIDv7, so that names sort by time of
+birth, and new rows stand side by side in a database; the others are random or derived from a key. A human may type any
+unique prefix, in either case, with I, L and O for 1, 1 and 0 (Crockford's rule).
 """
 
 from __future__ import annotations
@@ -15,11 +15,21 @@ _VALUE = {character: value for value, character in enumerate(ALPHABET)} | {"I": 
 
 
 def job_id(wall_s: float, entropy: bytes) -> str:
-    """Name a job born at `wall_s` (UTC epoch seconds), from at least 10 random bytes: a UUIDv7 (RFC 9562, 5.7)."""
+    """Name a job born at `wall_s` (UTC epoch seconds), from at least 10 random bytes."""
+    return _dated("j-", wall_s, entropy)
+
+
+def task_id(wall_s: float, entropy: bytes) -> str:
+    """Name a task that is cut at `wall_s`, from at least 10 random bytes."""
+    return _dated("t-", wall_s, entropy)
+
+
+def _dated(prefix: str, wall_s: float, entropy: bytes) -> str:
+    """A UUIDv7 (RFC 9562, 5.7)."""
     milliseconds = int(wall_s * 1000) & (1 << 48) - 1
     random = int.from_bytes(entropy[:10], "big")
     high, low = random >> 62 & 0xFFF, random & (1 << 62) - 1
-    return "j-" + encode(milliseconds << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low)
+    return prefix + encode(milliseconds << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low)
 
 
 def named(prefix: str, bits: bytes) -> str:

@@ -71,12 +71,16 @@ class Dispatch:
             pass
 
     async def round(self) -> None:
-        """Hand out what there is, in passes that double: few tasks spread over workers, many travel in batches."""
+        """Hand out what there is, in passes that double: few tasks spread over workers, many travel in batches.
+
+        Where there is plenty, the first pass is large already: half of each worker's part of the ready jobs. Every pass
+        is a message of its own to each worker, and a look at the queue.
+        """
         if not self._store.has_ready_work():
             return
         self._forget_gone()
-        share = 1
         hungry = [member for member in self._hungry() if not self._found_nothing(member)]
+        share = max(1, min(64, self._store.ready_count() // max(1, 2 * len(hungry))))
         while hungry and self._store.has_ready_work():
             served: list[Member] = []
             for member in hungry:

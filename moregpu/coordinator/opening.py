@@ -81,8 +81,10 @@ def cut_inline(tensor: Tensor) -> Tensor:
 def shaped(outputs: Mapping[str, Tensor], plan: Plan) -> dict[str, Tensor]:
     """One task's outputs as the whole job's: the same bytes in the shape that the job promised."""
     return {
-        name: msgspec.structs.replace(tensor, shape=plan.outputs[name].shape)
-        if name in plan.outputs and size_bytes(tensor.dtype, plan.outputs[name].shape) == tensor.whole_bytes
+        name: msgspec.structs.replace(tensor, shape=planned.shape)
+        if (planned := plan.outputs.get(name)) is not None
+        and planned.shape != tensor.shape
+        and size_bytes(tensor.dtype, planned.shape) == tensor.whole_bytes
         else tensor
         for name, tensor in outputs.items()
     }

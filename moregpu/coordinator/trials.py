@@ -14,7 +14,7 @@ import numpy as np
 from moregpu.coordinator.decisions import Trial
 from moregpu.coordinator.limits import DeskConfig
 from moregpu.coordinator.store.protocol import AttemptRow, JobRow, Lease, TaskRow, WorkerRow
-from moregpu.ids import job_id, named
+from moregpu.ids import job_id, task_id
 from moregpu.jobs import AttemptState, JobState, TaskState, Tensor
 from moregpu.workloads import JobSpec, KernelSpec, kind_of, workload
 from moregpu.workloads.protocol import FleetSummary, WorkerProfile
@@ -119,7 +119,7 @@ def _lease(worker: str, spec: JobSpec, entropy: Callable[[int], bytes], wall: fl
     )
     attempt = AttemptRow(number=1, worker=worker, token=token, state=AttemptState.ASSIGNED, leased_at=wall)
     task = TaskRow(
-        id=named("t", entropy(16)),
+        id=task_id(wall, entropy(10)),
         job=job.id,
         number=0,
         state=TaskState.LEASED,

@@ -25,10 +25,10 @@ def as_array(buffer: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any,
     """View plain row-major bytes as an array, without a copy; `ValueError` when the length or the dtype is wrong."""
     if dtype not in NUMPY:
         raise ValueError(f"no array holds {dtype}")
-    flat = np.frombuffer(buffer, dtype=np.uint8)
-    if flat.size != size_bytes(dtype, shape):
-        raise ValueError(f"{flat.size} bytes are not a {dtype} of shape {shape}")
-    return flat.view(NUMPY[dtype]).reshape(shape)
+    held = memoryview(buffer).nbytes
+    if held != size_bytes(dtype, shape):
+        raise ValueError(f"{held} bytes are not a {dtype} of shape {shape}")
+    return np.frombuffer(buffer, NUMPY[dtype]).reshape(shape)
 
 
 def as_bytes(array: np.ndarray[Any, Any]) -> memoryview:

@@ -22,7 +22,7 @@ from moregpu.coordinator.store.protocol import (
 from moregpu.coordinator.store.references import blobs_in, without_data
 from moregpu.coordinator.transitions import HeldLease, Standing
 from moregpu.errors import Conflict, InvalidJob
-from moregpu.ids import named
+from moregpu.ids import task_id
 from moregpu.jobs import JOB_ENDED, JobState, TaskState
 from moregpu.wire.api import JobChange, Problem, ResultManifest
 from moregpu.wire.messages import LeaseRef
@@ -127,7 +127,7 @@ class Book(Outcomes):
                 if task.job != job.id:
                     raise ValueError(f"{task.id} is not a task of {job.id}")
             elif choice.cut is not None:
-                job, task = transitions.cut_task(named("t", self._entropy(16)), job, choice.cut)
+                job, task = transitions.cut_task(task_id(wall, self._entropy(10)), job, choice.cut)
             else:
                 raise ValueError("a choice names a waiting task or a fresh cut")
             task = transitions.leased(task, worker.id, self._entropy(TOKEN_BYTES), now, wall)

@@ -102,6 +102,9 @@ class BookStore(CommittedBook):
     def has_ready_work(self) -> bool:
         return self._book.index.has_ready_work()
 
+    def ready_count(self) -> int:
+        return self._book.index.ready_count()
+
     def work_version(self) -> int:
         return self._book.index.version
 

@@ -47,10 +47,12 @@ class Endings(Pages):
                 self.tasks.put(task.id, transitions.withdrawn(task, wall))
         self.jobs.put(job.id, ended)
         # Parts are no longer needed; the inputs are, for a retry, and the result, until the job is purged.
-        kept = {blob.digest for blob in blobs_in((ended.spec, ended.result))}
-        for digest in kept:
-            self.registry.refer(digest, job.id, job.submitter)
-        self.registry.unrefer(job.id, keep=kept)
+        kept = set() if result is None else {blob.digest for blob in blobs_in(result.outputs)}
+        if kept or self.registry.refers(job.id):  # of most jobs everything travels inline
+            kept.update(blob.digest for blob in blobs_in(ended.spec))
+            for digest in kept:
+                self.registry.refer(digest, job.id, job.submitter)
+            self.registry.unrefer(job.id, keep=kept)
         self._job_event(f"job.{state}", ended, wall, detail=error.detail if error is not None else "")
         if state is not JobState.DONE:
             for follower in sorted(self.index.followers.get(job.id, ())):

@@ -60,15 +60,15 @@ class WorkIndex:
         row = new or old
         if row is None:
             return
-        if (old is None) != (new is None):
+        if old is None or new is None:
             self._born_or_gone(row, born=new is not None)
-        self._count_alive(row.submitter, _is_alive(new) - _is_alive(old))
         if new is not None and is_ready(new):
             self.complete.add(row.id)
         else:
             self.complete.discard(row.id)
         self._rank(row.id)
         if old is None or new is None or old.state is not new.state:
+            self._count_alive(row.submitter, _is_alive(new) - _is_alive(old))
             for follower in self.followers.get(row.id, ()):
                 self._rank(follower)
 
@@ -95,7 +95,10 @@ class WorkIndex:
             self._rank(row.job)
 
     def _watch_leases(self, id: str, old: TaskRow | None, new: TaskRow | None) -> None:
-        before = {} if old is None else {lease.token: lease for lease in leases_of(old)}
+        was = old is not None and old.state is TaskState.LEASED
+        if not was and (new is None or new.state is not TaskState.LEASED):
+            return
+        before = {lease.token: lease for lease in leases_of(old)} if old is not None and was else {}
         for lease in before.values():
             _discard(self.leased_by, lease.worker, id)
         for lease in () if new is None else leases_of(new):
@@ -196,6 +199,10 @@ class WorkIndex:
     def has_ready_work(self) -> bool:
         """Whether anything could be leased."""
         return bool(self._ready)
+
+    def ready_count(self) -> int:
+        """How many jobs have something to lease."""
+        return len(self._ranks)
 
     def needs_ready(self, submitter: str) -> int:
         """How many classes the ready jobs of a submitter are of."""

@@ -120,17 +120,20 @@ class Outcomes(Endings):
         others = [lease for lease in transitions.leases_of(task) if lease.token != entry.ref.token]
         suspects = [vote.worker for vote in task.votes if vote.worker not in entry.evidence.workers]
         task = self.tasks.put(task.id, transitions.accepted(task, entry, wall))
-        job = self.jobs.put(task.job, transitions.advanced(self.jobs.rows[task.job], task, entry.checking_s))
+        job = transitions.advanced(self.jobs.rows[task.job], task, entry.checking_s)
+        ready = transitions.is_ready(job)
+        finished = ready and entry.result is not None
+        if not finished:
+            self.jobs.put(job.id, job)
         self._task_event("task.done", job, [task.number], worker, wall)
-        for blob in blobs_in(task.outputs):
-            self.registry.refer(blob.digest, job.id, job.submitter)
         receipt = self._write(task, entry, worker, batch)
         for suspect in suspects:
             self._suspect(suspect, job, task, wall)
-        ready = transitions.is_ready(job)
-        finished = ready and entry.result is not None
-        if finished:
+        if finished:  # its outputs are the job's: they are referred to from there
             self._end(job, JobState.DONE, wall, result=entry.result)
+        else:
+            for blob in blobs_in(task.outputs):
+                self.registry.refer(blob.digest, job.id, job.submitter)
         return Completed(
             ref=entry.ref,
             verdict="accepted",

@@ -50,6 +50,7 @@ class JobRow(_Row, frozen=True, kw_only=True):
     checking_s: float = 0.0
     combining_s: float = 0.0
     purged: bool = False  # outputs and keys are gone; record and evidence stay
+    submitter_name: str = ""  # the token's label: by which a worker's owner may know its holder
 
 
 class AttemptRow(_Row, frozen=True, kw_only=True):
@@ -145,6 +146,7 @@ class WorkerRow(_Row, frozen=True, kw_only=True):
     busy_s: float = 0.0
     trust: Trust = Trust()
     tried: bool = False  # its trials went through, whether or not they measured anything
+    consent: dict[str, list[str]] = {}  # kind → whose jobs, as its owner said last
 
 
 class InviteRow(_Row, frozen=True, kw_only=True):
@@ -288,6 +290,7 @@ class FleetWorker(_Row, frozen=True, kw_only=True):
     held_s: float = 0.0  # seconds until its devices, side by side, are done with what they have in hand
     held_on: dict[str, int] = {}  # how many leases each of its devices has in hand
     proven: bool = True
+    consent: dict[str, list[str]] = {}  # kind → whose jobs; a kind not named is open to all
 
 
 class Choice(_Row, frozen=True, kw_only=True):
@@ -470,6 +473,10 @@ class Store(Protocol):
 
     def has_ready_work(self) -> bool:
         """Whether `lease` could give anything to a worker that fits everything."""
+        ...
+
+    def ready_count(self) -> int:
+        """How many jobs have something to lease."""
         ...
 
     def work_version(self) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, TypeVar, cast
 
 import msgspec
+from msgspec import inspect
 
 from moregpu.jobs import Blob, Tensor
 
@@ -13,6 +15,17 @@ Value = TypeVar("Value")
 
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 """What names nothing: most of what a job holds, and every ending job is searched."""
+
+_PLAIN_TYPES = (
+    inspect.StrType,
+    inspect.IntType,
+    inspect.FloatType,
+    inspect.BoolType,
+    inspect.BytesType,
+    inspect.NoneType,
+    inspect.LiteralType,
+    inspect.EnumType,
+)
 
 NO_KEY = bytes(32)
 """What stands where a key was, once it is forgotten."""
@@ -29,7 +42,7 @@ def blobs_in(value: Any) -> Iterator[Blob]:
         if type(value.data) is Blob:
             yield value.data
     elif issubclass(kind, msgspec.Struct):
-        for field in kind.__struct_fields__:
+        for field in _fields(kind):
             item = getattr(value, field)
             if type(item) not in _PLAIN:
                 yield from blobs_in(item)
@@ -40,6 +53,29 @@ def blobs_in(value: Any) -> Iterator[Blob]:
         for item in cast("list[Any]", value):
             if type(item) not in _PLAIN:
                 yield from blobs_in(item)
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Fields of a Struct that could name a blob by their type: of a job's twenty-odd, its inputs."""
+    told = cast("inspect.StructType", inspect.type_info(kind))
+    return tuple(field.name for field in told.fields if not _names_nothing(field.type))
+
+
+def _names_nothing(told: inspect.Type) -> bool:
+    match told:
+        case inspect.UnionType():
+            return all(_names_nothing(each) for each in told.types)
+        case inspect.CollectionType():
+            return _names_nothing(told.item_type)
+        case inspect.VarTupleType():
+            return _names_nothing(told.item_type)
+        case inspect.TupleType():
+            return all(_names_nothing(each) for each in told.item_types)
+        case inspect.DictType():
+            return _names_nothing(told.value_type)
+        case _:
+            return isinstance(told, _PLAIN_TYPES)
 
 
 def without_data(value: Value) -> Value:

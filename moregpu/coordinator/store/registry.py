@@ -179,6 +179,10 @@ class Registry:
         if (digest, job) not in self.references.rows:
             self.references.put((digest, job), submitter)
 
+    def refers(self, job: str) -> bool:
+        """Whether a job names any blob."""
+        return job in self._digests_of
+
     def unrefer(self, job: str, keep: Collection[str]) -> None:
         """A job names no blob any more but `keep`."""
         for digest in sorted(self._digests_of.get(job, set()) - set(keep)):

@@ -34,13 +34,21 @@ class Transaction(NamedTuple):
     events: list[Event]
 
     def coalesced(self) -> list[Change]:
-        """One change a row, from the first state before to the last after, in the order of the first touch."""
-        merged: dict[tuple[str, Any], Change] = {}
+        """One change a row, from the first state before to the last after: table by table, in order of first touch."""
+        merged: dict[Table[Any, Any], dict[Any, Change]] = {}
         for change in self.changes:
-            place = change.table.name, change.key
-            earlier = merged.get(place)
-            merged[place] = change if earlier is None else earlier._replace(new=change.new)
-        return [change for change in merged.values() if change.old is not None or change.new is not None]
+            table, key, _, new = change
+            rows = merged.get(table)
+            if rows is None:
+                rows = merged[table] = {}
+            earlier = rows.get(key)
+            rows[key] = change if earlier is None else Change(table, key, earlier.old, new)
+        return [
+            change
+            for rows in merged.values()
+            for change in rows.values()
+            if change.old is not None or change.new is not None
+        ]
 
 
 class Journal:

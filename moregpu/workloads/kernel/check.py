@@ -128,8 +128,11 @@ def _bands(
         if about.form != "product":
             with np.errstate(all="ignore"):
                 compute(operation, [operands[name] for name in about.inputs], scalar, again[: len(found)])
-            if np.array_equal(again[: len(found)], found):
-                continue  # the very numbers that we get, which are within the bound; NaN is never equal
+            ours = again[: len(found)]
+            # The very bits, or numbers, that we get are within the bound. (Comparing bytes costs a tiny task's check a
+            # third of what comparing arrays does.)
+            if ours.tobytes() == found.tobytes() or np.array_equal(ours, found):
+                continue
         for place, expected in _expectations(operation, operands, parameters, dtype):
             part = found[place]
             ratio = expected.ratio(part)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from moregpu.workloads.protocol import Array, KernelEngine, Slicer, TaskSpec
 
 
+_parameters = msgspec.msgpack.Decoder(dict[str, Any])
+
+
 def run_task(task: TaskSpec, inputs: Mapping[str, Array], engine: KernelEngine, slicer: Slicer) -> Mapping[str, Array]:
     """Compute a task's output. Raises `EngineError`, or `TaskStopped` from the slicer."""
     operation = operation_of(task)
@@ -45,7 +48,7 @@ def _refuse_other(task: TaskSpec) -> None:
 
 def parameters_of(task: TaskSpec) -> dict[str, Any]:
     """A task's parameters."""
-    return msgspec.msgpack.decode(task.parameters, type=dict[str, Any])
+    return _parameters.decode(task.parameters)
 
 
 def operands_of(
