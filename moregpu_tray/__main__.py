@@ -14,7 +14,7 @@ NAME = "tray"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; no error of ours shows a traceback."""
+    """Run the command line; no error shows a traceback: a defect's goes to the log."""
     given = _parser().parse_args(arguments)
     try:
         status = given.run(given)
@@ -23,6 +23,12 @@ def main(arguments: list[str] | None = None) -> None:
         status = error.exit_code
     except (KeyboardInterrupt, BrokenPipeError):
         status = 130
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        sys.stderr.write(f"moregpu-tray: {_clean(f'{error.strerror or error}{where}')}\n")
+        status = 1
+    except Exception:  # noqa: BLE001 — a defect
+        status = _defect()
     _leave(status)
 
 
@@ -98,6 +104,23 @@ def _run(given: argparse.Namespace) -> int:
             _say("This desktop shows no icons; use moregpu-tray join, status, pause, resume, quit.")
     app.run()
     return 0
+
+
+def _defect() -> int:
+    """Log the error in hand, and say where."""
+    import logging
+
+    from moregpu.platform import logs, paths
+
+    log = paths.log_folder() / "tray.log"
+    try:
+        if not logging.getLogger().handlers:
+            logs.set_up(path=log)
+        logging.getLogger(__name__).exception("the tray ended")
+    except (MoreGPUError, OSError):
+        pass  # then nobody can read it anyway
+    sys.stderr.write(f"moregpu-tray: an error of its own; details are in {log}\n")
+    return 1
 
 
 def _save_memory() -> None:

@@ -146,7 +146,7 @@ class App:
                     threading.Timer(ANSWER_FIRST_S, self.quit).start()
                 case _:
                     pass
-        except (MoreGPUError, ValueError, TypeError) as error:
+        except (MoreGPUError, ValueError, TypeError, OSError) as error:
             return {"error": str(error), "status": getattr(error, "exit_code", 1)}
         return self.report()
 

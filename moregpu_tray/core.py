@@ -194,6 +194,8 @@ class Core:
                 runner.run(self._whole_life(agent))
         except MoreGPUError as error:
             return self._failed(error)
+        except OSError as error:  # of the disk: connections have errors of their own
+            return self._failed(StateRefused(f"{error.strerror or error}: {self._folder}", "free some space there"))
         except Exception:  # noqa: BLE001 — a defect: the owner is spared the traceback, the log is not
             _log.exception("the agent ended")
             self._show(trouble="the worker met an error of its own and starts again; details are in the log")

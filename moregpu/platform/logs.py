@@ -53,6 +53,7 @@ def set_up(level: str = "info", *, path: Path | None = None, stream: TextIO | No
         old.close()
     root.addHandler(handler)
     root.setLevel(level.upper())
+    logging.raiseExceptions = False  # a log that cannot be written is no reason to print tracebacks at people
     return handler
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import fcntl
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -26,6 +27,8 @@ from moregpu.platform.secrets import TokenStore
 from moregpu.wire.identity import WorkerKeys, fingerprint
 from moregpu.wire.invite import Invite
 from moregpu.wire.messages import Welcome
+
+_log = logging.getLogger(__name__)
 
 STATE_VERSION = 1
 ENROLMENT = "enrolment.json"
@@ -72,8 +75,11 @@ class WorkerHome:
     """An open state folder. Raises `StateRefused` when it is loose or in use, `VersionMismatch` when newer."""
 
     def __init__(self, folder: Path):
-        self.folder = private_folder(folder)
-        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self.folder = private_folder(folder)
+            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _unwritable(folder, error) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -108,7 +114,10 @@ class WorkerHome:
     # -- the pool
 
     def accept(self, invite: Invite) -> Enrolment:
-        """Note an invite. One to the same pool brings new addresses; one to another is refused."""
+        """Note an invite. One to the same pool brings new addresses; one to another is refused.
+
+        Raises `StateRefused` also where it cannot be written.
+        """
         before = self.enrolment
         if before is not None and before.pool_id != invite.pool_id:
             raise StateRefused(
@@ -135,7 +144,11 @@ class WorkerHome:
         )
 
     def admitted(self, welcome: Welcome) -> Enrolment:
-        """Note a Welcome: the invite has done its work. Writes only what is new."""
+        """Note a Welcome: the invite has done its work. Writes only what is new.
+
+        On a full disk it holds until the end of this process: the next one presents the invite again, which the same
+        key may.
+        """
         before = self.enrolment
         if before is None:
             raise _no_pool(self.folder)
@@ -148,13 +161,13 @@ class WorkerHome:
             invite_secret=b"",
             next_cs=welcome.next_cs,
         )
-        return after if after == before else self._save(after)
+        return after if after == before else self._noted(after)
 
     def promote(self) -> Enrolment | None:
         """The pool's next session key has come into use: it is the key from now on."""
         if self.enrolment is None or not self.enrolment.next_cs:
             return self.enrolment
-        return self._save(msgspec.structs.replace(self.enrolment, cs_pub=self.enrolment.next_cs, next_cs=b""))
+        return self._noted(msgspec.structs.replace(self.enrolment, cs_pub=self.enrolment.next_cs, next_cs=b""))
 
     def forget_invite(self) -> None:
         """The pool refused the invite: the folder is as if nothing had been pasted."""
@@ -177,9 +190,21 @@ class WorkerHome:
         return _decoded(data, self.folder)
 
     def _save(self, enrolment: Enrolment) -> Enrolment:
-        write_private(self._place, msgspec.json.encode(enrolment))
+        try:
+            write_private(self._place, msgspec.json.encode(enrolment))
+        except OSError as error:
+            raise _unwritable(self.folder, error) from error
         self.enrolment = enrolment
         return enrolment
+
+    def _noted(self, enrolment: Enrolment) -> Enrolment:
+        """Save what the pool said; work goes on where that cannot be written."""
+        self.enrolment = enrolment
+        try:
+            return self._save(enrolment)
+        except StateRefused as error:
+            _log.warning("%s", error)
+            return enrolment
 
     @property
     def _place(self) -> Path:
@@ -222,6 +247,13 @@ def _decoded(data: bytes, folder: Path) -> Enrolment:
             f"{folder} was written by a newer version of MoreGPU", "update this one: pip install -U moregpu"
         )
     return enrolment
+
+
+def _unwritable(folder: Path, error: OSError) -> StateRefused:
+    return StateRefused(
+        f"{folder} cannot be written: {error.strerror or error}",
+        "free some space, or give the worker another folder (--state)",
+    )
 
 
 def _no_pool(folder: Path) -> NotConfigured:
