@@ -50,6 +50,7 @@ class RunTask(_Frame, frozen=True, kw_only=True, array_like=True, tag="run"):
     inputs: dict[str, Place]
     outputs: dict[str, Place]
     memory: int | None = None  # the region's number; None: values lie in the frames
+    submitter: str = ""  # for whom: functions of two people never share a process
 
 
 class StopTask(_Frame, frozen=True, kw_only=True, array_like=True, tag="stop"):

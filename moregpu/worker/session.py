@@ -29,6 +29,7 @@ from moregpu.wire.messages import (
     Hello,
     LeaseRef,
     Limits,
+    Output,
     Policy,
     Progress,
     Pulse,
@@ -52,6 +53,9 @@ QUIET_S = 0.1
 """A tiny task that ends sooner is announced by its result alone: `Taken` and `Started` would cost more than it does."""
 
 PROGRESS_S = 1.0
+PRINTED_LINES = 7
+"""Lines of a function's output in one message: the longest ones fit a record."""
+
 HAND_BACK_S = 60.0
 """A task that is frozen by a pause for so long is handed back: somebody waits for it."""
 
@@ -313,6 +317,13 @@ class WorkerSession:
             held.progress_at = now
             self._out.append(Progress(lease=held.ref, share=share))
 
+    def printed(self, ref: LeaseRef, lines: list[str]) -> None:
+        """What the task printed; said only while somebody is there to hear it."""
+        held = self.held.get(key_of(ref))
+        if held is not None and self.member:
+            for start in range(0, len(lines), PRINTED_LINES):
+                self._out.append(Output(lease=held.ref, lines=lines[start : start + PRINTED_LINES]))
+
     def computed(self, ref: LeaseRef) -> None:
         """The outputs are there, and on their way to the coordinator's blobs."""
         held = self.held.get(key_of(ref))
@@ -498,5 +509,6 @@ def key_of(ref: LeaseRef) -> Key:
 
 def is_tiny(assignment: Assignment) -> bool:
     """Whether all values of a task travel inside messages."""
-    outputs = sum(size_bytes(planned.dtype, planned.shape) for planned in assignment.outputs.values())
+    known = (planned for planned in assignment.outputs.values() if planned.most_bytes is None)
+    outputs = sum(size_bytes(planned.dtype, planned.shape) for planned in known)
     return outputs <= MAX_INLINE_BYTES and all(isinstance(t.data, bytes) for t in assignment.inputs.values())

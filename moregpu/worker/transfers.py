@@ -92,13 +92,20 @@ class Transfers:
         return await _all({name: one(name, tensor) for name, tensor in assignment.inputs.items()})
 
     async def store(
-        self, assignment: Assignment, region: Region, places: Mapping[str, Place], unwanted: asyncio.Event
+        self,
+        assignment: Assignment,
+        places: Mapping[str, Place],
+        view: Callable[[int, int], memoryview],
+        unwanted: asyncio.Event,
     ) -> tuple[dict[str, Tensor], dict[str, Described]]:
-        """Seal and upload all outputs, each under a fresh key; retried until it is there or nobody wants it."""
+        """Seal and upload all outputs, each under a fresh key; retried until it is there or nobody wants it.
+
+        `view(start, size_bytes)` gives the bytes of a place.
+        """
 
         async def one(place: Place) -> tuple[Tensor, Described]:
             def work(door: BlobHTTP) -> tuple[Tensor, Described]:
-                with region.view(place.start, place.size_bytes) as plain:
+                with view(place.start, place.size_bytes) as plain:
                     blob = door.upload_stream(plain)
                     content = content_digest(assignment.digest_key, place.dtype, place.shape, plain)
                 tensor = Tensor(dtype=place.dtype, shape=place.shape, data=blob)

@@ -11,14 +11,16 @@ import logging
 from collections.abc import Callable, Mapping
 
 import msgspec
+from blake3 import blake3
 
 from moregpu.blobs.regions import read_part
 from moregpu.errors import EngineError, InvalidJob, MoreGPUError
 from moregpu.jobs import Blob, Planned, Tensor, size_bytes
-from moregpu.wire.messages import Assignment, LeaseRef, ResultEntry, TaskError
+from moregpu.wire.messages import MAX_INLINE_BYTES, Assignment, LeaseRef, ResultEntry, TaskError
 from moregpu.wire.statement import Described, Ran, content_digest, described, statement_of
 from moregpu.worker.compute import Compute
 from moregpu.worker.frames import Done, Place, RunTask
+from moregpu.worker.functions.room import FunctionRoom
 from moregpu.worker.memory import Region, RegionPool, offsets
 from moregpu.worker.session import Key, WorkerSession, is_tiny, key_of
 from moregpu.worker.transfers import Transfers
@@ -35,10 +37,11 @@ class _Work(msgspec.Struct, kw_only=True):
     assignment: Assignment
     ref: LeaseRef
     number: int
-    compute: Compute
+    compute: Compute | FunctionRoom
     inputs: dict[str, Described] = {}
     region: Region | None = None
     answer: asyncio.Future[Done | TaskError | None] | None = None  # large tasks: what the child said
+    raw: bytes | memoryview = b""  # outputs that came beside the answer
     driver: asyncio.Task[None] | None = None
     in_child: bool = False
     begun: bool = False
@@ -74,6 +77,8 @@ class Work:
             back: called with a device that takes tasks again.
         """
         self._session = session
+        self.rooms: dict[str, FunctionRoom] = {}
+        """Kinds of jobs that run in a room of their own rather than on a device."""
         self._computes = computes
         self._transfers = transfers
         self._wake = wake
@@ -99,7 +104,7 @@ class Work:
     def run(self, assignment: Assignment) -> None:
         """Start on a task; what becomes of it is told to the session."""
         ref = LeaseRef(task=assignment.task, attempt=assignment.attempt, token=assignment.token)
-        compute = self._compute_for(assignment.device)
+        compute = self.rooms.get(assignment.kind) or self._compute_for(assignment.device)
         work = _Work(
             assignment=assignment, ref=ref, number=self._next, compute=compute, unwanted=asyncio.Event()
         )  # fmt: skip
@@ -161,16 +166,23 @@ class Work:
             content = content_digest(assignment.digest_key, tensor.dtype, tensor.part_shape, part)
             work.inputs[name] = described(tensor, content)
 
-    def _done_tiny(self, work: _Work, done: Done, raw: bytes) -> None:
-        outputs: dict[str, Tensor] = {}
-        contents: dict[str, Described] = {}
-        for name, place in done.outputs.items():
-            value = raw[place.start : place.start + place.size_bytes]
-            tensor = Tensor(dtype=place.dtype, shape=place.shape, data=value)
-            outputs[name] = tensor
-            content = content_digest(work.assignment.digest_key, place.dtype, place.shape, value)
-            contents[name] = described(tensor, content)
-        self._finish(work, done.seconds, outputs, contents)
+    def _done_tiny(self, work: _Work, done: Done, raw: bytes | memoryview) -> None:
+        if len(raw) > MAX_INLINE_BYTES:  # what went in was tiny, what came out is not
+            work.driver = asyncio.get_running_loop().create_task(self._store_rest(work, done, raw))
+            return
+        self._finish(work, done.seconds, *_inline(work.assignment, done, raw))
+
+    async def _store_rest(self, work: _Work, done: Done, raw: bytes | memoryview) -> None:
+        self._session.computed(work.ref)
+        try:
+            stored = await self._transfers.store(work.assignment, done.outputs, _view_of(raw), work.unwanted)
+        except MoreGPUError as error:
+            self._fail(work, TaskError(code=error.code, message=str(error), fault="worker"))
+        else:
+            if not work.unwanted.is_set():
+                self._finish(work, done.seconds, *stored)
+        finally:
+            self._forget(work)
 
     # -- large tasks
 
@@ -190,7 +202,10 @@ class Work:
                 self._fail(work, TaskError(code=EngineError.code, message=str(error), fault="worker"))
             finally:
                 self._forget(work)
-                work.compute.forget(self._regions.give(region))
+                if isinstance(work.compute, FunctionRoom):
+                    region.close()  # a stranger's process may hold on to it: nobody else's values ever lie there
+                else:
+                    work.compute.forget(self._regions.give(region))
 
     async def _through(self, work: _Work, region: Region, starts: Mapping[tuple[str, str], int]) -> None:
         assignment = work.assignment
@@ -213,9 +228,14 @@ class Work:
             self._fail(work, answer)
             return
         self._session.computed(work.ref)
-        tensors, contents = await self._transfers.store(assignment, region, outputs, work.unwanted)
+        if isinstance(work.compute, FunctionRoom):
+            self._done_tiny(work, answer, work.raw)
+            if work.driver is not None and work.driver is not asyncio.current_task():
+                await work.driver
+            return
+        stored = await self._transfers.store(assignment, outputs, region.view, work.unwanted)
         if not work.unwanted.is_set():
-            self._finish(work, answer.seconds, tensors, contents)
+            self._finish(work, answer.seconds, *stored)
 
     # -- what the child says (`ComputeOwner`)
 
@@ -235,8 +255,17 @@ class Work:
             self._session.progressed(work.ref, share, self._now())
             self._wake()
 
-    def done(self, number: int, done: Done, raw: bytes) -> None:
+    def printed(self, number: int, lines: list[str]) -> None:
+        """What a function printed."""
+        work = self._by_number.get(number)
+        if work is not None:
+            self._session.printed(work.ref, lines)
+            self._wake()
+
+    def done(self, number: int, done: Done, raw: bytes | memoryview) -> None:
         """Its outputs are there."""
+        if number in self._by_number:
+            self._by_number[number].raw = raw
         work = self._answered(number, done)
         if work is not None:
             self._done_tiny(work, done, raw)
@@ -313,6 +342,25 @@ class Work:
 # ---- where values lie ------------------------------------------------------------------------------------------------
 
 
+def _inline(
+    assignment: Assignment, done: Done, raw: bytes | memoryview
+) -> tuple[dict[str, Tensor], dict[str, Described]]:
+    """Outputs that fit a message, and what the statement says about them."""
+    outputs: dict[str, Tensor] = {}
+    contents: dict[str, Described] = {}
+    for name, place in done.outputs.items():
+        value = bytes(raw[place.start : place.start + place.size_bytes])
+        tensor = Tensor(dtype=place.dtype, shape=place.shape, data=value)
+        outputs[name] = tensor
+        content = content_digest(assignment.digest_key, place.dtype, place.shape, value)
+        contents[name] = described(tensor, content)
+    return outputs, contents
+
+
+def _view_of(raw: bytes | memoryview) -> Callable[[int, int], memoryview]:
+    return lambda start, size: memoryview(raw)[start : start + size]
+
+
 def _inline_part(tensor: Tensor) -> bytes:
     """The bytes that are meant; raises `InvalidJob` where they do not fit the shape."""
     if isinstance(tensor.data, Blob):
@@ -377,9 +425,16 @@ def _run_task(work: _Work, inputs: dict[str, Place], outputs: dict[str, Place], 
         program=assignment.program,
         parameters=assignment.parameters,
         precision=assignment.precision,
-        seed=assignment.seed,
+        seed=assignment.seed or _seed_of(assignment),
+        submitter=assignment.submitter,
         time_limit_s=assignment.time_limit_s,
         inputs=inputs,
         outputs=outputs,
         memory=None if region is None else region.number,
     )
+
+
+def _seed_of(assignment: Assignment) -> int:
+    """Of a function whose job names none: the same for each attempt of its task, another one for each task."""
+    digest = blake3(assignment.task.encode()).digest(7) if assignment.kind == "function" else b""
+    return int.from_bytes(digest, "little")

@@ -99,7 +99,7 @@ def test_outputs_are_stored_each_time_under_a_fresh_key(tmp_path: Path, door: Do
         places = {"out": Place(dtype="float32", shape=(ROWS, COLUMNS), start=0, size_bytes=SIZE)}
         keys: set[bytes] = set()
         for _ in range(2):
-            tensors, described = await transfers.store(task(), region, places, unwanted)
+            tensors, described = await transfers.store(task(), places, region.view, unwanted)
             blob = tensors["out"].data
             assert isinstance(blob, Blob)
             keys.add(blob.key)
@@ -126,7 +126,7 @@ def test_a_full_coordinator_is_asked_until_it_has_room(tmp_path: Path, door: Doo
         transfers.connected(door.address, door.pin, door.token)
         door.refusal = full
         places = {"out": Place(dtype="float32", shape=(2,), start=0, size_bytes=8)}
-        tensors, _ = await transfers.store(task(), Region(1, 4096), places, unwanted)
+        tensors, _ = await transfers.store(task(), places, Region(1, 4096).view, unwanted)
         assert isinstance(tensors["out"].data, Blob)
         assert refusals[0] == 3
 
@@ -138,7 +138,7 @@ def test_a_task_that_nobody_wants_any_more_ends_the_patience(tmp_path: Path, doo
         transfers.connected(door.address, door.pin, door.token)
         door.refusal = lambda: OutOfSpace("full", "later")
         places = {"out": Place(dtype="float32", shape=(2,), start=0, size_bytes=8)}
-        storing = asyncio.ensure_future(transfers.store(task(), Region(1, 4096), places, unwanted))
+        storing = asyncio.ensure_future(transfers.store(task(), places, Region(1, 4096).view, unwanted))
         await asked(door)
         unwanted.set()
         with pytest.raises(OutOfSpace):
