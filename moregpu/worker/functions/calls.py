@@ -17,7 +17,6 @@ class CallTask(msgspec.Struct, kw_only=True):
     key: tuple[object, ...]  # tasks of one key may share a sandbox
     digest: str
     form: Literal["pickle", "script"]
-    first: int
     calls: tuple[int, ...]  # bytes of each call's arguments
     program: Span
     arguments: Span

@@ -68,7 +68,7 @@ class Child:
                 self._shared[digest] = _part(memory, where)
         start = order.where.start
         for index, size in enumerate(order.calls):
-            reseed(order.seed + order.first + index)
+            reseed(order.seed + index)
             made = self._record(program, memory[start : start + size])
             start += size
             _flush()

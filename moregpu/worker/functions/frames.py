@@ -115,8 +115,7 @@ class Call(_Frame, frozen=True, kw_only=True, array_like=True, tag="call"):
 
     number: int
     digest: str
-    seed: int
-    first: int  # number of the first of these calls in its job
+    seed: int  # of the first of these calls; the next one has the next
     calls: list[int]  # bytes of each call's arguments, one behind the other from `where` on
     where: Span
     shared: dict[str, Span] = {}

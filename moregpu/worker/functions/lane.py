@@ -327,7 +327,7 @@ class Lane:
             self._loaded.add(task.digest)
         done = self._records.calls
         sent = Call(
-            number=task.number, digest=task.digest, seed=task.seed, first=task.first + done,
+            number=task.number, digest=task.digest, seed=task.seed + done,
             calls=list(task.calls[done:]), where=task.arguments_from(done), shared=task.shared, region=number,
         )  # fmt: skip
         self._say(sent, raw)
