@@ -192,9 +192,10 @@ class PoolDesk:
         """Call `observe(worker, kind of its device, ruling)` for every result that is judged."""
 
         def told(member: Member, ruling: Ruling) -> None:
-            kinds = {device.id: device.kind for device in member.row.devices}
-            kinds.update({device.name: device.kind for device in member.row.devices})
-            observe(member.row.id, kinds.get(ruling.device, "cpu"), ruling)
+            gpu = any(
+                device.kind == "gpu" and ruling.device in (device.id, device.name) for device in member.row.devices
+            )
+            observe(member.row.id, "gpu" if gpu else "cpu", ruling)
 
         self._results.observe = told
 
@@ -260,6 +261,7 @@ class PoolDesk:
     def _undone(self, undone: Undone) -> None:
         self._intake.undone(undone.jobs)
         self._results.cancel(undone.leases, "it could not be kept")
+        self._dispatch.rest()
 
     def _combine_soon(self, job: str) -> None:
         self._chores.spawn(self._finisher.finish(job))

@@ -34,6 +34,10 @@ LOOK_S = 0.25
 ASK_AGAIN_S = 15.0
 """Who found nothing is asked again after this long whatever happened: speeds and limits change quietly."""
 
+REST_S = 1.0
+"""After a commit that failed nothing is leased for this long: on a full disk the next lease would be undone as well,
+and a worker kept busy with work that cannot count."""
+
 
 class Dispatch:
     """One loop that owns leasing, so that no worker's slots are counted twice."""
@@ -45,6 +49,12 @@ class Dispatch:
         self._woken = asyncio.Event()
         self._fed_up: dict[str, tuple[int, int, float]] = {}
         """Worker → as of which work and fleet nothing was there for it, and since when."""
+        self._rests_until = 0.0
+
+    def rest(self) -> None:
+        """A commit failed: lease nothing for a moment, then try again."""
+        self._rests_until = self._clock.monotonic() + REST_S
+        self.wake()
 
     def wake(self) -> None:
         """There may be work, or room."""
@@ -54,6 +64,8 @@ class Dispatch:
         """Serve until cancelled."""
         while True:
             await self._wait()
+            while (rest_s := self._rests_until - self._clock.monotonic()) > 0.0:  # noqa: ASYNC110 - may be put off
+                await asyncio.sleep(rest_s)
             self._woken.clear()
             try:
                 await self.round()

@@ -313,7 +313,8 @@ class Watch:
         desk, store = self.history.coordinator.desk, self.history.coordinator.store
         now = self.history.loop.now
         starving: set[str] = set()
-        if store.has_ready_work() and self.history.coordinator.process.frozen_until <= now:
+        able = self.history.coordinator.process.frozen_until <= now and not self.history.coordinator.drive.full
+        if able and store.has_ready_work():
             fleet = desk._fleet.workers()
             for member in desk._fleet:
                 session = member.session

@@ -304,6 +304,29 @@ def test_a_job_that_cannot_be_kept_is_refused_and_nobody_waits_for_it(tmp_path: 
     asyncio.run(run())
 
 
+def test_on_a_full_disk_nobody_is_given_the_same_work_again_and_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker()
+            worker.computes = False
+            await worker.heartbeat([], duty=0.0)
+            await here.until(lambda: here.desk._fleet.get(worker.id).session.resting)
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)), wait_s=0.0)
+            await here.store.settle()
+            here.store.disk.full = True
+            await worker.heartbeat([])
+            await here.until(lambda: worker.cancelled)
+            for _ in range(300):
+                here.desk._dispatch.wake()
+                await asyncio.sleep(0.001)
+            assert len(worker.assigned) <= 10, "about one attempt a second, not one a commit"
+            here.store.disk.full = False
+            worker.computes = True
+            assert (await here.ended(row)).state is JobState.DONE
+
+    asyncio.run(run())
+
+
 def test_a_coordinator_killed_between_the_last_result_and_the_combining_finishes_the_job(tmp_path: Path) -> None:
     async def run() -> None:
         a, b = product(500, 200, 400)
