@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,10 +43,10 @@ def honest_outputs(assignment: Assignment, inputs: Arrays) -> dict[str, Any]:
 
 def cost_s(assignment: Assignment) -> float:
     """Seconds that a task takes at the nominal speed."""
-    sizes = [int(np.prod(tensor.part_shape)) for tensor in assignment.inputs.values()]
-    sizes += [int(np.prod(planned.shape)) for planned in assignment.outputs.values()]
+    sizes = [math.prod(tensor.part_shape) for tensor in assignment.inputs.values()]
+    sizes += [math.prod(planned.shape) for planned in assignment.outputs.values()]
     if assignment.program == b"matmul" and len(sizes) == 3:
-        return 2.0 * float(np.sqrt(float(sizes[0]) * sizes[1] * sizes[2])) / FLOPS
+        return 2.0 * math.sqrt(float(sizes[0]) * sizes[1] * sizes[2]) / FLOPS
     return 4.0 * sum(sizes) / BYTES
 
 

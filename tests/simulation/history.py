@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from nacl.signing import SigningKey
 
 from moregpu.coordinator import proving, scheduler
 from moregpu.coordinator.store.protocol import InviteRow
@@ -27,6 +26,7 @@ from moregpu.workloads import protocol as workload_protocol
 from moregpu.workloads.kernel import plan as kernel_plan
 from tests.simulation.behaviour import BYTES, FLOPS, KINDS
 from tests.simulation.coordinator import ADMIN, Coordinator
+from tests.simulation.dear import PLACES, Signer, forget
 from tests.simulation.faults import strike
 from tests.simulation.invariants import Watch
 from tests.simulation.loop import BIRTH, Entropy, SimulatedLoop, Stuck
@@ -85,7 +85,7 @@ class History:
         self._entropy = Entropy(random.Random(f"{script.seed} world"))
         self.random = random.Random(f"{script.seed} admin")
         self.pool_keys = PoolKeys(
-            X25519PrivateKey.from_private_bytes(self._entropy(32)), SigningKey(self._entropy(32))
+            X25519PrivateKey.from_private_bytes(self._entropy(32)), Signer(self._entropy(32))
         )  # fmt: skip
         self.coordinator = self.coordinator_class(self)
 
@@ -123,6 +123,7 @@ class History:
 
     def run(self) -> Outcome:
         """From birth to rest."""
+        forget()
         kernel_plan.GRAINS_WANTED = self.script.grains
         asyncio.set_event_loop(self.loop)
         main = self.loop.create_task(self._main(), context=self.nobody())
@@ -193,7 +194,7 @@ class History:
     async def _add(self, machine: Machine) -> None:
         seed = f"{self.script.seed} {machine.name} keys"
         entropy = Entropy(random.Random(seed))
-        keys = WorkerKeys(X25519PrivateKey.from_private_bytes(entropy(32)), SigningKey(entropy(32)))
+        keys = WorkerKeys(X25519PrivateKey.from_private_bytes(entropy(32)), Signer(entropy(32)))
         worker = Worker(self, machine, KINDS[machine.kind](), keys)
         secret = entropy(16)
         invite = InviteRow(
@@ -271,6 +272,7 @@ def slow_world() -> Generator[None]:
         *((module, "NOMINAL_BYTES", BYTES) for module in (workload_protocol, scheduler, kernel_plan)),
         (kernel_plan, "GRAINS_WANTED", kernel_plan.GRAINS_WANTED),
         (proving, "LADDER", (("matmul", (8, 16), ("matmul",)), ("vector_add", (64, 256), ("vector_add", "relu")))),
+        *PLACES,
     ]
     before = [getattr(module, name) for module, name, _ in places]
     for module, name, value in places:

@@ -68,6 +68,30 @@ class _Task(asyncio.Task[Any]):
         return self is other
 
 
+class _Handle:
+    """A callback that is due. Lighter than asyncio's, of which it has what tasks, futures and timeouts ask for."""
+
+    __slots__ = ("args", "callback", "context", "is_cancelled", "process", "when_due")
+
+    def __init__(self, callback: Any, args: Any, context: Any, when_due: float = 0.0) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = contextvars.copy_context() if context is None else context
+        self.process = self.context.get(PROCESS)
+        self.is_cancelled = False
+        self.when_due = when_due
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self.callback = self.args = None
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        return self.when_due
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """Virtual time; no threads, no sockets, no files."""
 
@@ -78,11 +102,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Callbacks that ran."""
         self.faults: list[str] = []
         """Exceptions that nobody caught."""
-        self._ready: list[asyncio.Handle] = []
-        self._timers: list[tuple[float, int, asyncio.Handle]] = []
+        self._ready: list[_Handle] = []
+        self._timers: list[tuple[float, int, _Handle]] = []
         self._order = itertools.count()
         self._stopping = False
         self._buried: list[Any] = []
+        self.get_debug = False.__bool__  # type: ignore[method-assign]  # asked for at every callback and task
         self.set_task_factory(lambda loop, coro, **options: _Task(coro, loop=loop, **options))
         self.set_exception_handler(self._fault)
 
@@ -91,29 +116,28 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.now
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        handle = _Handle(callback, args, context)
         self._ready.append(handle)
         return handle
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
-        return self.call_soon(callback, *args, context=context)
+    call_soon_threadsafe = call_soon
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        handle = _Handle(callback, args, context, when)
         heapq.heappush(self._timers, (when, next(self._order), handle))
         return handle
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
-        return self.call_at(self.now + delay, callback, *args, context=context)
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        pass
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        when = self.now + delay
+        handle = _Handle(callback, args, context, when)
+        heapq.heappush(self._timers, (when, next(self._order), handle))
+        return handle
 
     def _run_once(self) -> None:
         timers = self._timers
         if not self._ready:
-            while timers and timers[0][2].cancelled():
+            while timers and timers[0][2].is_cancelled:
                 heapq.heappop(timers)
             if not timers:
                 raise Stuck("no timer is set and nothing is ready")
@@ -122,15 +146,20 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._ready.append(heapq.heappop(timers)[2])
         ready, self._ready = self._ready, []
         for handle in ready:
-            if handle.cancelled():
+            if handle.is_cancelled:
                 continue
-            process = handle._context.get(PROCESS)
+            process = handle.process
             if process is not None and not self._may_run(process, handle):
                 continue
             self.handled += 1
-            handle._run()
+            try:
+                handle.context.run(handle.callback, *handle.args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - as asyncio's handles
+                self.call_exception_handler({"message": f"Exception in {handle.callback}", "exception": error})
 
-    def _may_run(self, process: Process, handle: asyncio.Handle) -> bool:
+    def _may_run(self, process: Process, handle: _Handle) -> bool:
         if not process.alive:
             self._buried.append(handle)
             return False

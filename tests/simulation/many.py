@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from tests.simulation.history import History, Outcome, slow_world
@@ -83,5 +85,19 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
 
 
 def _batch(seeds: range) -> list[Outcome]:
-    with slow_world():
+    with slow_world(), _seldom_collecting():
         return [run(script_of(seed)) for seed in seeds]
+
+
+@contextmanager
+def _seldom_collecting() -> Generator[None]:
+    """A history is one large circle of objects that lives for an instant: looking through it early is in vain."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

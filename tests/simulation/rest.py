@@ -77,7 +77,7 @@ async def _trials_end(history: History) -> None:
     proving = history.coordinator.desk._proving
     out = set(proving._out)
     until = history.loop.now + trials.TRIAL_S + 1.0
-    while (left := out & set(proving._out)) and history.loop.now < until:
+    while (left := out & set(proving._out)) and history.loop.now < until:  # noqa: ASYNC110 - virtual
         await asyncio.sleep(0.5)
     if left:
         history.watch.broken(f"8: trials are out for ever: {sorted(left)}")
