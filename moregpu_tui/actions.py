@@ -19,6 +19,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     key: str  # Textual's names, comma for alternatives
     title: str
     help: str
+    brief: str = ""  # for the bar of keys: the title where there is none
     scope: tuple[str, ...] = ()  # screens; none: everywhere
     target: Target = ""  # what it acts on
     danger: int = 0  # 0 undo, 1 asks, 2 asks for the id
@@ -43,16 +44,19 @@ ACTIONS: tuple[Action, ...] = (
     # -- the pool
     Action(id="job.new", key="c", title="New job", help="Fill in a form, see its plan, submit", role="submitter",
            command="moregpu submit"),
-    Action(id="invite.new", key="i", title="Invite a worker", help="Make an invite: a line and a QR code",
+    Action(id="invite.new", key="i", title="Invite a worker", brief="invite",
+           help="Make an invite: a line and a QR code",
            role="admin", changes=True, argument="OWNER", command="moregpu invite"),
     # -- workers
     Action(id="worker.open", key="enter", title="Show the worker", help="Everything about one worker",
            scope=_ON_WORKERS, target="worker", argument="NAME", command="moregpu workers", widget=True),
-    Action(id="worker.pause", key="p", title="Pause or resume", help="A paused worker gets nothing more to do",
+    Action(id="worker.pause", key="p", title="Pause or resume", brief="pause",
+           help="A paused worker gets nothing more to do",
            scope=_ON_WORKERS, target="worker", role="admin", changes=True, command="moregpu worker pause"),
     Action(id="worker.drain", key="d", title="Drain", help="It finishes what it holds and gets nothing more",
            scope=_ON_WORKERS, target="worker", role="admin", changes=True, danger=1, command="moregpu worker drain"),
-    Action(id="worker.ceiling", key="t", title="Duty ceiling", help="The highest share of a device that it may use",
+    Action(id="worker.ceiling", key="t", title="Duty ceiling", brief="ceiling",
+           help="The highest share of a device that it may use",
            scope=_ON_WORKERS, target="worker", role="admin", changes=True, argument="PERCENT",
            command="moregpu worker set --ceiling"),
     Action(id="worker.schedule", key="T", title="Schedule", help="When it may compute: always, 22:00-07:00, …",
@@ -60,54 +64,58 @@ ACTIONS: tuple[Action, ...] = (
            command="moregpu worker set --schedule"),
     Action(id="worker.approve", key="a", title="Approve", help="Let a worker in that waits for approval",
            scope=_ON_WORKERS, target="worker", role="admin", changes=True, command="moregpu worker approve"),
-    Action(id="worker.rename", key="N", title="Rename", help="Another name for the worker", scope=_ON_WORKERS,
+    Action(id="worker.rename", key="e", title="Rename", help="Another name for the worker", scope=_ON_WORKERS,
            target="worker", role="admin", changes=True, argument="NAME", command="moregpu worker set --name"),
     Action(id="worker.revoke", key="X", title="Revoke", help="Refuse it for good; its tasks run elsewhere",
            scope=("workers",), target="worker", role="admin", changes=True, danger=2, command="moregpu worker remove"),
     # -- jobs
     Action(id="job.open", key="enter", title="Show the job", help="Road, tasks, attempts, evidence, signatures",
            scope=("overview", "jobs"), target="job", argument="ID", command="moregpu job ID", widget=True),
-    Action(id="job.cancel", key="X", title="Cancel the job", help="End it; what its workers do is dropped",
+    Action(id="job.cancel", key="X", title="Cancel the job", brief="cancel",
+           help="End it; what its workers do is dropped",
            scope=_ON_JOBS, target="job", role="submitter", changes=True, danger=1, command="moregpu cancel ID"),
-    Action(id="job.retry", key="A", title="Run again", help="Submit the same job anew", scope=_ON_JOBS, target="job",
+    Action(id="job.retry", key="A", title="Run again", brief="again",
+           help="Submit the same job anew", scope=_ON_JOBS, target="job",
            role="submitter", changes=True, command="moregpu retry ID"),
     Action(id="job.purge", key="P", title="Purge", help="Forget an ended job's outputs and keys", scope=("jobs", "job"),
            target="job", role="submitter", changes=True, danger=2),
-    Action(id="job.verify", key="v", title="Verify signatures", help="Fetch who signed the tasks, and verify it here",
+    Action(id="job.verify", key="v", title="Verify signatures", brief="verify",
+           help="Fetch who signed the tasks, and verify it here",
            scope=("job",), target="job", role="submitter", command="moregpu job ID"),
-    Action(id="job.preview", key="o", title="Open the result", help="The result in a few lines",
+    Action(id="job.preview", key="o", title="Open the result", brief="result", help="The result in a few lines",
            scope=("job",), target="job", role="submitter", command="moregpu job ID"),
     # -- submit
     Action(id="form.submit", key="f10,ctrl+s", title="Submit", help="Send the form", scope=("submit",),
            role="submitter", changes=True, command="moregpu submit"),
-    Action(id="form.reset", key="ctrl+r", title="Reset the form", help="Back to the defaults",
+    Action(id="form.reset", key="ctrl+r", title="Reset the form", brief="reset", help="Back to the defaults",
            scope=("submit", "settings")),
     # -- events
     Action(id="log.follow", key="f", title="Follow", help="Stay at the end of the log, or stop there",
            scope=("events",), command="moregpu top"),
-    Action(id="log.level", key="l", title="Least level", help="All lines, warnings and errors, errors only",
-           scope=("events",)),
+    Action(id="log.level", key="l", title="Least level", brief="level",
+           help="All lines, warnings and errors, errors only", scope=("events",)),
     Action(id="log.source", key="o", title="Source", help="Lines of workers, jobs, tasks, invites or all",
            scope=("events",)),
     Action(id="log.wrap", key="w", title="Wrap", help="Break long lines, or cut them", scope=("events",)),
     # -- access
     Action(id="token.new", key="n", title="New token", help="A line for a client of a chosen role", scope=("access",),
            role="admin", changes=True, argument="LABEL", command="moregpu token create"),
-    Action(id="access.revoke", key="X", title="Withdraw or revoke", help="End the invite or the token",
+    Action(id="access.revoke", key="X", title="Withdraw or revoke", brief="revoke", help="End the invite or the token",
            scope=("access",), target="token", role="admin", changes=True, danger=1, command="moregpu token revoke"),
-    Action(id="ledger.verify", key="v", title="Verify the ledger", help="Walk every row, signature and checkpoint",
-           scope=("access",), command="moregpu audit"),
+    Action(id="ledger.verify", key="v", title="Verify the ledger", brief="verify ledger",
+           help="Walk every row, signature and checkpoint", scope=("access",), command="moregpu audit"),
     Action(id="pool.rotate", key="K", title="Rotate the pool's key", help="Announce a next session key, or finish that",
            scope=("access",), role="admin", changes=True, danger=2, command="moregpu pool rotate"),
-    Action(id="pool.change", key="f8", title="Name, disk, retention", help="The pool's own settings",
+    Action(id="pool.change", key="f8", title="Name, disk, retention", brief="name, disk",
+           help="The pool's own settings",
            scope=("settings",), role="admin", changes=True, command="moregpu pool rename"),
     # -- lists
     Action(id="list.filter", key="slash", title="Filter", help="Show only what matches; !word: what does not",
            scope=("overview", "workers", "jobs", "events"), argument="TEXT"),
-    Action(id="list.next", key="n", title="Next match", help="To the next row that matches",
+    Action(id="list.next", key="n", title="Next match", help="To the next row that matches what was searched last",
            scope=("workers", "jobs", "events")),
     Action(id="list.previous", key="N", title="Previous match", help="To the one before",
-           scope=("jobs", "events")),
+           scope=("workers", "jobs", "events")),
     Action(id="list.sort", key="s", title="Sort", help="By the next column", scope=("workers", "jobs"),
            argument="COLUMN"),
     Action(id="list.reverse", key="S", title="Sort the other way", help="Turn the order round",
@@ -125,7 +133,8 @@ ACTIONS: tuple[Action, ...] = (
     Action(id="app.resync", key="R", title="Read everything anew", help="If you do not trust what is shown"),
     Action(id="app.undo", key="u", title="Undo", help="Take the last change back, for five seconds"),
     Action(id="app.help", key="question_mark,f1", title="Help", help="All keys of this screen"),
-    Action(id="app.back", key="q", title="Back, or quit", help="Out of this part; on a whole screen: quit"),
+    Action(id="app.back", key="q", title="Back, or quit", brief="back",
+           help="Out of this part; on a whole screen: quit"),
     Action(id="app.escape", key="escape", title="Out", help="Clear the filter, then the marks, then go back"),
     Action(id="app.quit", key="ctrl+q", title="Quit", help="Leave the console; the pool goes on"),
     Action(id="app.interrupt", key="ctrl+c", title="Copy, or quit", help="Copy what is selected; else twice quits"),
@@ -184,7 +193,7 @@ def matching(text: str, actions: list[Action]) -> list[Action]:
 _SHOWN = {
     "slash": "/", "question_mark": "?", "colon": ":", "asterisk": "*", "escape": "Esc", "enter": "Enter",
     "space": "Space", "tab": "Tab", "pagedown": "PgDn", "pageup": "PgUp", "home": "Home", "end": "End",
-    "up": "↑", "down": "↓", "f1": "F1", "f10": "F10",
+    "up": "↑", "down": "↓",
 }  # fmt: skip
 
 
@@ -201,4 +210,6 @@ def shown_keys(key: str) -> str:
 def _one_key(key: str) -> str:
     if key.startswith("ctrl+"):
         return "^" + key[5:].upper()
+    if key[:1] == "f" and key[1:].isdigit():
+        return key.upper()
     return _SHOWN.get(key, key)

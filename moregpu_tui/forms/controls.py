@@ -12,6 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
+from moregpu_tui.present.cells import width_of
 from moregpu_tui.widgets.drawn import console_of, paint_of
 
 
@@ -32,7 +33,7 @@ class Line(Input):
 
 
 class Choice(Widget, can_focus=True):
-    """`‹ float32 ›`: left and right turn it, a letter jumps."""
+    """`float32 ‹›`: left and right turn it, a letter jumps."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,h", "turn(-1)", show=False),
@@ -72,7 +73,7 @@ class Choice(Widget, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """The left sign turns back, the rest on."""
-        self.action_turn(-1 if event.x < 2 else 1)
+        self.action_turn(-1 if event.x == width_of(self.value) + 2 else 1)
 
     def on_key(self, event: events.Key) -> None:
         """A letter goes to the next choice that begins with it."""
@@ -99,7 +100,7 @@ class Choice(Widget, can_focus=True):
         ground = "cursor" if here else "raised"
         edge = "accent" if here else "dim"
         glyphs = paint.glyphs
-        line = ((f"{glyphs.left} ", edge), (self.value, "strong" if here else "text"), (f" {glyphs.right}", edge))
+        line = ((" ", edge), (self.value, "strong" if here else "text"), (f" {glyphs.left}{glyphs.right}", edge))
         return paint.strip(line, self.size.width, ground)
 
     def _move_to(self, place: int) -> None:

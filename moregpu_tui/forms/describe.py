@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import inspect
@@ -17,7 +17,8 @@ from moregpu_tui.present.units import size as shown_size
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-Kind = Literal["text", "whole", "number", "choice", "flag", "words", "pairs", "files"]
+Kind = Literal["text", "whole", "number", "choice", "flag", "words", "pairs", "files", "bytes"]
+"""`bytes`: what nobody can type, such as a program's own encoding."""
 
 _SECONDS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "day": 86400.0, "days": 86400.0,
             "w": 604800.0}  # fmt: skip
@@ -43,6 +44,11 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     optional: bool = False  # empty means None
     secret: bool = False
     common: bool = False  # of every kind of job: shown after its own
+    when: dict[str, tuple[str, ...]] = {}  # another field → its values with which this one means something
+
+    def applies(self, typed: Mapping[str, str]) -> bool:
+        """Whether it means anything beside what stands in the other fields."""
+        return all(typed.get(name, "") in values for name, values in self.when.items())
 
 
 class Unread(ValueError):
@@ -52,6 +58,16 @@ class Unread(ValueError):
         super().__init__(f"{field}: {wrong}")
         self.field = field
         self.wrong = wrong
+
+
+def kinds_of(spec: Any) -> dict[str, type[msgspec.Struct]]:
+    """The kinds of a tagged union (or of one Struct) whose form a person can fill in, by their tags."""
+    structs: tuple[type[msgspec.Struct], ...] = get_args(spec) or (spec,)
+    return {
+        str(struct.__struct_config__.tag): struct
+        for struct in structs
+        if not any(field.required and field.kind == "bytes" for field in fields_of(struct))
+    }
 
 
 def fields_of(
@@ -75,7 +91,7 @@ def read(struct: type[T], fields: list[Field], typed: Mapping[str, str]) -> T:
     """What was typed, as the Struct. Raises `Unread` for the first field that is not understood."""
     values: dict[str, Any] = {}
     for field in fields:
-        if field.kind == "files":
+        if field.kind in ("files", "bytes") or not field.applies(typed):
             continue
         text = typed.get(field.name, field.default).strip()
         if text == field.default.strip() and not field.required:
@@ -135,6 +151,7 @@ def _fields(field: inspect.Field, common: bool) -> list[Field]:
             required=field.required,
             optional=optional,
             common=common,
+            when={name: tuple(values) for name, values in extra.get("when", {}).items()},
         )
     ]
 
@@ -169,6 +186,8 @@ def _kind(type_: inspect.Type) -> tuple[Kind, tuple[str, ...]]:
             return "number", ()
         case inspect.ListType() | inspect.VarTupleType() | inspect.SetType():
             return "words", ()
+        case inspect.DictType(value_type=inspect.CustomType() | inspect.StructType()) | inspect.BytesType():
+            return "bytes", ()
         case inspect.DictType():
             return "pairs", ()
         case _:

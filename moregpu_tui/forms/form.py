@@ -14,12 +14,17 @@ from textual.widgets import Input
 
 from moregpu_tui.forms.controls import Choice, Line
 from moregpu_tui.forms.describe import Field
+from moregpu_tui.present.cells import Line as Pieces
+from moregpu_tui.present.cells import wrapped
 from moregpu_tui.widgets.bars import Title
-from moregpu_tui.widgets.drawn import paint_of
+from moregpu_tui.widgets.drawn import ground_of, paint_of
 
 LABEL = 16
 WIDE = 84
 """From this width on, help stands beside every field."""
+
+MOST_LINES = 3
+"""Of help beside a field."""
 
 
 class Note(Widget):
@@ -42,12 +47,24 @@ class Note(Widget):
             self._text = text
             self.refresh()
 
-    def render_line(self, y: int) -> Strip:
-        """The line."""
+    def lines(self, *, all: bool) -> list[Pieces]:
+        """What it says; the first line only, unless all is asked for."""
         paint = paint_of(self)
-        if self._wrong:
-            return paint.strip(((f" {paint.glyphs.cross} {self._wrong}", "bad"),), self.size.width)
-        return paint.strip(((f" {self._text}", "dim"),), self.size.width)
+        text, tone = (f"{paint.glyphs.cross} {self._wrong}", "bad") if self._wrong else (self._text, "dim")
+        if not all:
+            return [((text, tone),)]
+        return [((line, tone),) for line in wrapped(text, max(10, self.size.width - 1))[:MOST_LINES]]
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it says that something is wrong."""
+        return bool(self._wrong)
+
+    def render_line(self, y: int) -> Strip:
+        """A line: all of them where the field has room, the first one cut otherwise."""
+        lines = self.lines(all=self.size.height > 1)
+        line = lines[y] if y < len(lines) else ()
+        return paint_of(self).strip(((" ", "text"), *line), self.size.width, ground_of(self))
 
 
 class Label(Widget):
@@ -59,12 +76,13 @@ class Label(Widget):
         self._required = required
 
     def render_line(self, y: int) -> Strip:
-        """The line."""
+        """The title, in the first line."""
+        if y:
+            return paint_of(self).blank(self.size.width, ground_of(self))
         row = self.parent
         here = isinstance(row, Row) and row.has_class("here")
-        return paint_of(self).strip(
-            ((self._text, "accent" if here else "text"), (" *" if self._required else "", "warn")), self.size.width
-        )
+        line = ((self._text, "accent" if here else "text"), (" *" if self._required else "", "warn"))
+        return paint_of(self).strip(line, self.size.width, ground_of(self))
 
 
 class Row(Horizontal):
@@ -96,12 +114,27 @@ class Row(Horizontal):
         """Its help."""
         return self.query_one(Note)
 
+    def unfold(self) -> None:
+        """As high as its note needs where the keys are or something is wrong; else one line."""
+        note = self.note
+        high = len(note.lines(all=True)) if self.has_class("here") or note.is_wrong else 1
+        self.styles.height = note.styles.height = high
+
 
 class Form(VerticalScroll, can_focus=False):
     """Fields under each other. `typed` gives what stands in them, as text."""
 
     class Changed(Message):
         """Somebody typed."""
+
+        def __init__(self, form: Form) -> None:
+            super().__init__()
+            self.form = form
+
+        @property
+        def control(self) -> Form:
+            """The form."""
+            return self.form
 
     def __init__(self, fields: list[Field], values: Mapping[str, str] | None = None, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -115,10 +148,23 @@ class Form(VerticalScroll, can_focus=False):
             if field.common and not before:
                 before = True
                 yield Title("every job")
-            yield Row(field, self._values.get(field.name, field.default))
+            if field.kind != "bytes":
+                yield Row(field, self._values.get(field.name, field.default))
+
+    def on_mount(self) -> None:
+        """Only what means something."""
+        self._sift()
+
+    async def describe(self, fields: list[Field], values: Mapping[str, str]) -> None:
+        """Show other fields; what was typed into those of the same name stays."""
+        typed = self.typed()
+        self.fields = fields
+        self._values = {**values, **{field.name: typed[field.name] for field in fields if field.name in typed}}
+        await self.recompose()
+        self._sift()
 
     def typed(self) -> dict[str, str]:
-        """What stands in the fields."""
+        """What stands in the fields, also in those that are not shown."""
         return {row.field.name: row.control.value for row in self._rows()}
 
     def put(self, values: Mapping[str, str]) -> None:
@@ -135,6 +181,7 @@ class Form(VerticalScroll, can_focus=False):
         """Say what is wrong with a field, and only there; "" when nothing is."""
         for row in self._rows():
             row.note.wrong(text if row.field.name == name else "")
+            row.unfold()
 
     def focus_field(self, name: str) -> None:
         """Put the keys where something is wrong."""
@@ -151,22 +198,37 @@ class Form(VerticalScroll, can_focus=False):
     def on_resize(self, event: events.Resize) -> None:
         """Help beside the fields only where there is room."""
         self.set_class(event.size.width < WIDE, "narrow")
+        self.call_after_refresh(self._unfold)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Mark the field that has the keys."""
         for row in self._rows():
             row.set_class(row.control is event.widget, "here")
             row.query_one(Label).refresh()
+            row.unfold()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Somebody typed."""
         event.stop()
-        self.post_message(self.Changed())
+        self._changed()
 
     def on_choice_changed(self, event: Choice.Changed) -> None:
         """Somebody turned."""
         event.stop()
-        self.post_message(self.Changed())
+        self._changed()
+
+    def _changed(self) -> None:
+        self._sift()
+        self.post_message(self.Changed(self))
+
+    def _sift(self) -> None:
+        typed = self.typed()
+        for row in self._rows():
+            row.display = row.field.applies(typed)
+
+    def _unfold(self) -> None:
+        for row in self._rows():
+            row.unfold()
 
     def _rows(self) -> Iterable[Row]:
         return self.query(Row)

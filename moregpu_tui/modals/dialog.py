@@ -34,7 +34,7 @@ class Dialog(ModalScreen[T | None]):
         with Vertical(id="dialog"):
             yield Title(self._title)
             if self._lines:
-                view = LinesView(id="said", place="surface")
+                view = LinesView(id="said")
                 view.can_focus = False
                 view.styles.height = min(len(self._lines), 16)
                 yield view

@@ -38,7 +38,7 @@ class Made(ModalScreen[None]):
         """Title, what it is, keys."""
         with Vertical(id="made"):
             yield Title(self._title)
-            yield LinesView(id="line", place="surface")
+            yield LinesView(id="line")
             yield KeyBar((("y", "copy the line"), ("o", "QR code"), ("Esc", "done: it is not shown again")))
 
     def on_mount(self) -> None:

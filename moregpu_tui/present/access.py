@@ -11,12 +11,12 @@ from moregpu_tui.state.model import PoolState
 
 INVITE_COLUMNS: tuple[Column, ...] = (
     Column(key="id", title="INVITE", width=10),
-    Column(key="owner", title="FOR", width=16, grow=2),
+    Column(key="owner", title="FOR", width=12, grow=2),
     Column(key="uses", title="USES LEFT", width=9, right=True),
-    Column(key="expires", title="EXPIRES", width=12, right=True),
+    Column(key="expires", title="EXPIRES", width=10, right=True),
     Column(key="groups", title="GROUPS", width=12, grow=1, rank=2),
-    Column(key="kinds", title="KINDS", width=10, rank=3),
-    Column(key="approval", title="APPROVAL", width=9, rank=4),
+    Column(key="kinds", title="KINDS", width=10, rank=4),
+    Column(key="approval", title="APPROVAL", width=9, rank=3),
 )
 
 TOKEN_COLUMNS: tuple[Column, ...] = (

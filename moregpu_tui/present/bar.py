@@ -31,7 +31,7 @@ def bar(
     right: list[Piece] = [
         ("workers ", "dim"), (f"{workers:,}/{total:,}", "text"),
         ("   queue ", "dim"), (f"{queued:,}", "text"), (" + ", "dim"), (f"{running:,}", "text"), (" running", "dim"),
-        ("   ", "dim"), (f"{per_second(rate):>8}", "text"),
+        ("   ", "dim"), (f"{per_second(rate, 'grains'):>14}", "text"),
         ("   ", "dim"), ("read only" if readonly else state.role, "accent"), (" ", "dim"),
     ]  # fmt: skip
     return tuple(left), tuple(right)

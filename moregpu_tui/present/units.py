@@ -60,9 +60,9 @@ def flops(value: float) -> str:
     return f"{value:.0f} FLOP"
 
 
-def per_second(value: float) -> str:
+def per_second(value: float, what: str = "") -> str:
     """A rate."""
-    return f"{count(value) if value >= 100 else three(value)} /s"
+    return f"{count(value) if value >= 100 else three(value)} {what}/s"
 
 
 def plural(number: int, word: str, many: str = "") -> str:

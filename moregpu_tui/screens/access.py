@@ -5,18 +5,23 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Container, Vertical
 
 from moregpu_tui.actions import Target
 from moregpu_tui.present import access as view
 from moregpu_tui.present.cells import Line
+from moregpu_tui.present.log import log_line
 from moregpu_tui.screens.base import PoolScreen, bindings_for, loading
 from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.reduce import Changed
+from moregpu_tui.state.selectors import access_lines
 from moregpu_tui.widgets.bars import Title
 from moregpu_tui.widgets.drawn import console_of
 from moregpu_tui.widgets.line_table import LineTable
 from moregpu_tui.widgets.lines_view import LinesView
+
+RECENT = 60
+"""Lines of what happened."""
 
 
 class Access(PoolScreen):
@@ -31,15 +36,21 @@ class Access(PoolScreen):
         with Vertical(id="main"):
             yield Title("this pool", id="pool-title")
             yield LinesView(id="pool")
-            yield Title("invites", id="invites-title")
-            yield LineTable(view.INVITE_COLUMNS, self._invite_cell, id="invites", empty=self._no_invites)
-            yield Title("tokens of clients", id="tokens-title")
-            yield LineTable(view.TOKEN_COLUMNS, self._token_cell, id="tokens", empty=self._no_tokens)
+            with Container(id="tables"):
+                with Vertical(id="left"):
+                    yield Title("invites", id="invites-title")
+                    yield LineTable(view.INVITE_COLUMNS, self._invite_cell, id="invites", empty=self._no_invites)
+                with Vertical(id="right"):
+                    yield Title("tokens of clients", id="tokens-title")
+                    yield LineTable(view.TOKEN_COLUMNS, self._token_cell, id="tokens", empty=self._no_tokens)
+            yield Title("who came, who went, what was allowed", id="recent-title")
+            yield LinesView(id="recent")
 
     def on_mount(self) -> None:
         """Keys into the invites."""
         super().on_mount()
         self.query_one("#pool").can_focus = False
+        self.query_one("#recent").can_focus = False
         self.query_one("#invites").focus()
 
     def home(self) -> None:
@@ -48,9 +59,12 @@ class Access(PoolScreen):
 
     def show(self, state: PoolState, changed: Changed) -> None:
         """Rows anew: there are few."""
-        if not (changed.everything or changed.about):
-            return
-        self._draw(state)
+        if changed.everything or changed.about:
+            self._draw(state)
+        if changed.everything or changed.log:
+            manner = console_of(self).manner
+            lines = [log_line(entry, manner) for entry in access_lines(state.log)[-RECENT:]]
+            self.query_one("#recent", LinesView).put(lines[::-1] or [(("nothing since this console looks", "dim"),)])
 
     def tick(self, state: PoolState) -> None:
         """What expires."""
@@ -75,6 +89,11 @@ class Access(PoolScreen):
             table.show([row.id for row in rows])
             table.touch_all()
             self.query_one(f"#{name}-title", Title).put(str(len(rows)) if rows else "")
+        if self.has_class("wide") and not self.has_class("short"):
+            most = max(len(state.invites or ()), len(state.tokens or ()), 4)
+            self.query_one("#tables").styles.height = min(most + 4, self.size.height // 2)
+        else:
+            self.query_one("#tables").styles.height = "1fr"
 
     def _invite_cell(self, row: str, column: str) -> Line:
         app = console_of(self)

@@ -47,6 +47,7 @@ class PoolScreen(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self.filter_text = ""
+        self.searched = ""  # the filter before: n and N go on with it when it is cleared
         self._shown_once = False
         self._faded = False
         self._settle: Timer | None = None
@@ -70,6 +71,24 @@ class PoolScreen(Screen[None]):
     def filtered(self) -> None:
         """The filter is another."""
         self.show(console_of(self).state, Changed(everything=True))
+
+    def seek(self, by: int) -> bool:
+        """Go to the next thing, or the one before, that matches what was searched last; whether there is one."""
+        return False
+
+    def do_list_next(self, _argument: str) -> None:
+        """The next match."""
+        self._sought(1)
+
+    def do_list_previous(self, _argument: str) -> None:
+        """The match before."""
+        self._sought(-1)
+
+    def _sought(self, by: int) -> None:
+        if not self.seek(by):
+            console_of(self).warn(
+                f"nothing here matches {self.searched[:60]!r}" if self.searched else "nothing is here"
+            )
 
     def note(self) -> str:
         """A word at the right end of the lower bar."""
@@ -153,7 +172,7 @@ class PoolScreen(Screen[None]):
         app = console_of(self)
         found = [BY_ID[id] for id in self.footer]
         return [
-            (shown_key(app.key_of(action)), action.title.lower())
+            (shown_key(app.key_of(action)), action.brief or action.title.lower())
             for action in found
             if permitted(action, role=app.state.role, readonly=app.options.readonly)
         ]
@@ -213,6 +232,7 @@ class PoolScreen(Screen[None]):
 
     def _set_filter(self, text: str) -> None:
         if text != self.filter_text:
+            self.searched = text or self.filter_text
             self.filter_text = text
             self.filtered()
             self.bars()

@@ -10,7 +10,7 @@ from textual.containers import Vertical
 from moregpu_tui.screens.base import PoolScreen, bindings_for
 from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.reduce import Changed
-from moregpu_tui.state.selectors import LEVELS, log_lines
+from moregpu_tui.state.selectors import LEVELS, log_lines, log_matches
 from moregpu_tui.widgets.bars import Title
 from moregpu_tui.widgets.drawn import console_of
 from moregpu_tui.widgets.lines_view import LogView
@@ -80,13 +80,9 @@ class Events(PoolScreen):
         view.wrap = not view.wrap
         view.rebuild()
 
-    def do_list_next(self, _argument: str) -> None:
-        """Down a line."""
-        self.query_one("#log", LogView).action_move(1)
-
-    def do_list_previous(self, _argument: str) -> None:
-        """Up a line."""
-        self.query_one("#log", LogView).action_move(-1)
+    def seek(self, by: int) -> bool:
+        """Among the lines."""
+        return self.query_one("#log", LogView).seek(lambda entry: log_matches(entry, self.searched), by)
 
     def on_log_view_followed(self) -> None:
         """Say so in the title."""

@@ -27,7 +27,7 @@ class JobPage(PoolScreen):
     """Everything about one job."""
 
     here: ClassVar[str] = "job"
-    footer: ClassVar[tuple[str, ...]] = ("job.verify", "job.preview", "job.cancel", "job.retry", "app.help", "app.back")
+    footer: ClassVar[tuple[str, ...]] = ("job.verify", "job.preview", "job.cancel", "job.retry", "app.back", "app.help")
     BINDINGS = bindings_for("job")
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from moregpu_tui.present.units import plural
 from moregpu_tui.screens.base import PoolScreen, bindings_for, loading
 from moregpu_tui.state.model import Detail, PoolState
 from moregpu_tui.state.reduce import Changed
-from moregpu_tui.state.selectors import JOB_SORTS, jobs
+from moregpu_tui.state.selectors import JOB_SORTS, job_matches, jobs
 from moregpu_tui.widgets.bars import Title
 from moregpu_tui.widgets.drawn import console_of
 from moregpu_tui.widgets.line_table import LineTable
@@ -91,13 +91,11 @@ class Jobs(PoolScreen):
         self.query_one("#table", LineTable).reverse = self.reverse
         self.filtered()
 
-    def do_list_next(self, _argument: str) -> None:
-        """The next row; all rows match."""
-        self.query_one("#table", LineTable).action_move(1)
-
-    def do_list_previous(self, _argument: str) -> None:
-        """The row before; all rows match."""
-        self.query_one("#table", LineTable).action_move(-1)
+    def seek(self, by: int) -> bool:
+        """Among the rows."""
+        all_jobs = console_of(self).state.jobs
+        table = self.query_one("#table", LineTable)
+        return table.seek(lambda row: row in all_jobs and job_matches(all_jobs[row], self.searched), by)
 
     def do_view_zoom(self, _argument: str) -> None:
         """The table alone."""

@@ -35,7 +35,7 @@ class Overview(PoolScreen):
     """What is going on."""
 
     here: ClassVar[str] = "overview"
-    footer: ClassVar[tuple[str, ...]] = ("job.new", "invite.new", "app.menu", "view.radar", "app.help", "app.back")
+    footer: ClassVar[tuple[str, ...]] = ("job.new", "invite.new", "app.menu", "view.radar", "app.back", "app.help")
     BINDINGS = bindings_for("overview")
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Overview(PoolScreen):
         """Graphs above; lists and radar below."""
         with Horizontal(id="graphs"):
             yield Graph("queue", "queue", lambda value: plural(round(value), "job"), top=4.0, id="queue")
-            yield Graph("throughput", "throughput", per_second, top=1.0, id="throughput")
+            yield Graph("throughput", "throughput", lambda value: per_second(value, "grains"), top=1.0, id="throughput")
             yield Graph("duty", "throttle", lambda value: f"{value:.0f} %", top=100.0, id="throttle")
             yield Graph("latency", "latency", lambda value: seconds(value / 1e3), top=10.0, id="latency")
         with Horizontal(id="main"):
@@ -93,7 +93,8 @@ class Overview(PoolScreen):
         running = [job.id for job in state.jobs.values() if job.state in ("running", "queued")]
         self.query_one("#jobs", LineTable).touch(running[:SHOWN_JOBS])
         self._show_needs(state)
-        self.query_one("#legend", LinesView).put([counts_line(state, manner_of(self))])
+        legend = self.query_one("#legend", LinesView)
+        legend.put([counts_line(state, manner_of(self), legend.size.width - 1)])
 
     def targets(self, kind: Target) -> list[str]:
         """The job under the cursor, or what a need is about."""
@@ -176,4 +177,4 @@ class Overview(PoolScreen):
 
 def count_note(state: PoolState) -> str:
     """Tasks that are out there now."""
-    return f"{count(state.stats.leases)} tasks are computed now" if state.stats.leases else ""
+    return f"{count(state.stats.leases)} tasks at work" if state.stats.leases else ""

@@ -14,9 +14,11 @@ from moregpu_tui.forms.form import Form
 from moregpu_tui.keymap import checked
 from moregpu_tui.options import Settings
 from moregpu_tui.present.cells import Line
+from moregpu_tui.present.manner import Manner
 from moregpu_tui.present.units import plural, size
+from moregpu_tui.present.workers import job_tone
 from moregpu_tui.screens.base import PoolScreen, bindings_for
-from moregpu_tui.state.model import PoolState
+from moregpu_tui.state.model import LOOKS, SERIES, PoolState
 from moregpu_tui.state.reduce import Changed
 from moregpu_tui.widgets.bars import Title
 from moregpu_tui.widgets.drawn import console_of
@@ -27,7 +29,7 @@ class SettingsPage(PoolScreen):
     """How the console looks, and what the pool keeps."""
 
     here: ClassVar[str] = "settings"
-    footer: ClassVar[tuple[str, ...]] = ("pool.change", "form.reset", "app.help", "app.escape")
+    footer: ClassVar[tuple[str, ...]] = ("pool.change", "form.reset", "app.escape", "app.help")
     BINDINGS = bindings_for("settings")
 
     def body(self) -> ComposeResult:
@@ -37,11 +39,14 @@ class SettingsPage(PoolScreen):
             yield Form(fields_of(Settings), self._values(console_of(self).settings), id="form")
             yield Title("disk and retention")
             yield LinesView(id="disk")
+            yield Title("how it looks", id="looks-title")
+            yield LinesView(id="looks")
 
     def on_mount(self) -> None:
         """Keys into the first field."""
         super().on_mount()
-        self.query_one("#disk").can_focus = False
+        for name in ("#disk", "#looks"):
+            self.query_one(name).can_focus = False
         self.query_one(Form).focus_first()
 
     def home(self) -> None:
@@ -52,6 +57,8 @@ class SettingsPage(PoolScreen):
         """The pool's disk."""
         if changed.everything or changed.about:
             self.query_one("#disk", LinesView).put(_disk(state))
+        if changed.everything:
+            self.query_one("#looks", LinesView).put(_looks(console_of(self).manner))
 
     def do_form_reset(self, _argument: str) -> None:
         """Back to the defaults."""
@@ -71,10 +78,25 @@ class SettingsPage(PoolScreen):
             return
         form.wrong("", "")
         console_of(self).use_settings(chosen)
+        self.query_one("#looks", LinesView).put(_looks(console_of(self).manner))
 
     def _values(self, settings: Settings) -> dict[str, str]:
         values = msgspec.structs.asdict(settings)
         return {field.name: as_typed(values[field.name], field.kind, field.name) for field in fields_of(Settings)}
+
+
+def _looks(manner: Manner) -> list[Line]:
+    """Every sign and colour there is: a choice of theme is seen at once."""
+    glyphs = manner.glyphs
+    rise = "".join(glyphs.rise[1:])
+    return [
+        (("workers  ", "dim"), *((f"{glyphs.looks[look]} {look}  ", look) for look in LOOKS[:5])),
+        (("         ", "dim"), *((f"{glyphs.looks[look]} {look}  ", look) for look in LOOKS[5:])),
+        (("jobs     ", "dim"), *((f"{sign} {state}  ", job_tone(state)) for state, sign in glyphs.jobs.items())),
+        (("text     ", "dim"), ("text  ", "text"), ("strong  ", "strong"), ("aside  ", "dim"), ("key  ", "key"),
+         ("warning  ", "warn"), ("error  ", "bad")),
+        (("graphs   ", "dim"), *((f"{rise}{rise[-2::-1]}", tone) for tone in SERIES)),
+    ]  # fmt: skip
 
 
 def _disk(state: PoolState) -> list[Line]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -13,7 +13,7 @@ from moregpu.errors import MoreGPUError
 from moregpu.jobs import JobCommon
 from moregpu.wire.api import PlanView
 from moregpu.workloads import JobSpec, kind_of
-from moregpu_tui.forms.describe import Unread, fields_of, files_of, read
+from moregpu_tui.forms.describe import Field, Unread, fields_of, files_of, kinds_of, read
 from moregpu_tui.forms.form import Form
 from moregpu_tui.present.cells import Line
 from moregpu_tui.present.plan import plan_lines
@@ -30,14 +30,20 @@ PLAN_AFTER_S = 0.3
 NOT_TYPED = frozenset({"source"})
 """Fields that the coordinator fills in."""
 
-SAMPLE = {"operation": "matmul", "size": "1024", "name": "sample product"}
+KINDS = kinds_of(JobSpec)
+"""Kinds of jobs that a form can describe."""
+
+SAMPLES: dict[str, dict[str, str]] = {
+    "kernel": {"operation": "matmul", "size": "1024", "name": "sample product"},
+}
+"""What stands in a fresh form."""
 
 
 class SubmitForm(PoolScreen):
     """A new job."""
 
     here: ClassVar[str] = "submit"
-    footer: ClassVar[tuple[str, ...]] = ("form.submit", "form.reset", "app.help", "app.escape")
+    footer: ClassVar[tuple[str, ...]] = ("form.submit", "form.reset", "app.escape", "app.help")
     BINDINGS = bindings_for("submit")
 
     def __init__(self) -> None:
@@ -48,13 +54,16 @@ class SubmitForm(PoolScreen):
         self._said: list[Line] = []
         self._asked = ""
         self.sending = False
+        self.kind = next(iter(KINDS))
 
     def body(self) -> ComposeResult:
         """Form and plan."""
         with Horizontal(id="main"):
             with Vertical(id="left"):
-                yield Title("new job: kernel")
-                yield Form(fields_of(JobSpec, JobCommon, NOT_TYPED), SAMPLE, id="form")
+                yield Title("new job", id="form-title")
+                if len(KINDS) > 1:
+                    yield Form([Field(name="kind", title="Kind", help="", kind="choice", choices=(*KINDS,))], id="kind")
+                yield Form(self._fields(), SAMPLES.get(self.kind, {}), id="form")
             with Vertical(id="right"):
                 yield Title("plan", id="plan-title")
                 yield LinesView(id="plan")
@@ -63,11 +72,12 @@ class SubmitForm(PoolScreen):
         """Keys into the first field."""
         super().on_mount()
         self.query_one("#plan").can_focus = False
-        self.query_one(Form).focus_first()
+        self.query_one("#form-title", Title).put("", f"new job: {self.kind}")
+        self._form.focus_first()
 
     def home(self) -> None:
         """The first field."""
-        self.query_one(Form).focus_first()
+        self._form.focus_first()
 
     def on_screen_resume(self) -> None:
         """The pool may have changed meanwhile."""
@@ -81,26 +91,35 @@ class SubmitForm(PoolScreen):
         if changed.members:
             self._plan_soon()
 
-    def on_form_changed(self) -> None:
-        """Somebody typed."""
+    async def on_form_changed(self, event: Form.Changed) -> None:
+        """Somebody typed, or chose another kind of job."""
+        if event.form.id == "kind" and (kind := event.form.typed()["kind"]) != self.kind:
+            self.kind = kind
+            self.query_one("#form-title", Title).put("", f"new job: {kind}")
+            await self._form.describe(self._fields(), SAMPLES.get(kind, {}))
         self._key = secrets.token_hex(16)
         self._plan_soon()
 
     def spec(self) -> JobSpec:
         """What stands in the form. Raises `Unread`."""
-        form = self.query_one(Form)
-        return read(JobSpec, form.fields, form.typed())
+        return cast("JobSpec", read(KINDS[self.kind], self._form.fields, self._form.typed()))
+
+    @property
+    def _form(self) -> Form:
+        return self.query_one("#form", Form)
+
+    def _fields(self) -> list[Field]:
+        return fields_of(KINDS[self.kind], JobCommon, NOT_TYPED)
 
     def do_form_reset(self, _argument: str) -> None:
         """Back to the sample."""
-        form = self.query_one(Form)
-        form.reset()
-        form.put(SAMPLE)
+        self._form.reset()
+        self._form.put(SAMPLES.get(self.kind, {}))
 
     async def do_form_submit(self, _argument: str) -> None:
         """Send it, once: the same key until something is typed."""
         app = console_of(self)
-        form = self.query_one(Form)
+        form = self._form
         if self.sending:
             return
         try:
@@ -126,7 +145,7 @@ class SubmitForm(PoolScreen):
         self._soon = self.set_timer(PLAN_AFTER_S, self._ask_plan)
 
     def _ask_plan(self) -> None:
-        form = self.query_one(Form)
+        form = self._form
         try:
             spec = self.spec()
             files = files_of(form.fields, form.typed())
@@ -154,5 +173,6 @@ class SubmitForm(PoolScreen):
 
     def _draw(self) -> None:
         app = console_of(self)
-        lines = list(self._said) if self._plan is None else plan_lines(self._plan, app.state, app.manner)
+        short = self.has_class("short") and not self.has_class("wide")
+        lines = list(self._said) if self._plan is None else plan_lines(self._plan, app.state, app.manner, short=short)
         self.query_one("#plan", LinesView).put(lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -24,9 +23,6 @@ from moregpu_tui.widgets.lines_view import LinesView
 RESORT_S = 1.0
 """A list that is ordered by what moves is ordered anew at most this often."""
 
-CURVE = 240
-SAMPLE_S = 0.9
-
 
 class Workers(PoolScreen):
     """The fleet."""
@@ -42,8 +38,6 @@ class Workers(PoolScreen):
         self.sort = "name"
         self.reverse = False
         self._sorted_at = 0.0
-        self._sampled_at = float("-inf")
-        self._curves: dict[str, deque[tuple[float, float]]] = {}
         self._matching: set[str] = set()
 
     def body(self) -> ComposeResult:
@@ -82,14 +76,8 @@ class Workers(PoolScreen):
             self._show_panel(state)
 
     def tick(self, state: PoolState) -> None:
-        """Keep the curve of every worker that was looked at, and the order."""
+        """The order, and the curves."""
         now = console_of(self).now()
-        if now - self._sampled_at >= SAMPLE_S:
-            self._sampled_at = now
-            for id, curve in self._curves.items():
-                worker = state.workers.get(id)
-                if worker is not None:
-                    curve.append((worker.duty, worker.user_load))
         if now - self._sorted_at > RESORT_S and (self.sort not in STATIC_SORTS or self.filter_text):
             self._order(state, now)
         self._show_panel(state)
@@ -120,9 +108,11 @@ class Workers(PoolScreen):
         self.reverse = not self.reverse
         self._resort()
 
-    def do_list_next(self, _argument: str) -> None:
-        """The next row; all rows match."""
-        self.query_one("#table", LineTable).action_move(1)
+    def seek(self, by: int) -> bool:
+        """Among the rows."""
+        workers = console_of(self).state.workers
+        table = self.query_one("#table", LineTable)
+        return table.seek(lambda row: row in workers and worker_matches(workers[row], self.searched), by)
 
     def do_view_zoom(self, _argument: str) -> None:
         """The table or the panel alone."""
@@ -180,12 +170,8 @@ class Workers(PoolScreen):
             panel.put([])
             title.put("")
             return
-        curve = self._curves.setdefault(worker.id, deque(maxlen=CURVE))
-        if not curve:
-            curve.append((worker.duty, worker.user_load))
-        if len(self._curves) > 64:
-            self._curves.pop(next(iter(self._curves)))
         app = console_of(self)
+        curve = [*app.store.curve(worker.id)] or [(worker.duty, worker.user_load)]
         width = panel.size.width or 44
         panel.put(view.panel(worker, holders(state, worker.id), curve, app.manner, app.wall(), width))
 

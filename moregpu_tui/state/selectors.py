@@ -181,9 +181,25 @@ def log_lines(
     return [
         entry
         for entry in log
-        if LEVELS.index(entry.level) >= floor
-        and (not sources or entry.source in sources)
-        and (not text or _matches(text, f"{entry.text} {entry.about} {entry.source}"))
+        if LEVELS.index(entry.level) >= floor and (not sources or entry.source in sources) and log_matches(entry, text)
+    ]
+
+
+def log_matches(entry: LogEntry, text: str) -> bool:
+    """Every word of the text is in the line, its source or the id it is about."""
+    return not text or _matches(text, f"{entry.text} {entry.about} {entry.source}")
+
+
+_NOT_ACCESS = ("is online", "went offline", "was measured", "has new limits")
+
+
+def access_lines(log: Iterable[LogEntry]) -> list[LogEntry]:
+    """Lines about who may do what: invites, tokens, keys, workers that joined, were approved or revoked."""
+    return [
+        entry
+        for entry in log
+        if entry.source not in ("task", "job", "log", "console")
+        and not (entry.source == "worker" and entry.text.endswith(_NOT_ACCESS))
     ]
 
 

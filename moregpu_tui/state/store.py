@@ -5,6 +5,8 @@ No threads, no timers: whoever drives it says what time it is. At most five batc
 
 from __future__ import annotations
 
+from collections import deque
+
 import msgspec
 
 from moregpu_tui.state.events import Input
@@ -20,6 +22,14 @@ HISTORY = 600
 
 SAMPLE_S = 1.0
 
+CURVE = 240
+"""Samples of a worker's curve."""
+
+ALL_CURVES = 300
+"""Up to so many workers each has a curve from the start; of more, those that were looked at."""
+
+MOST_CURVES = 400
+
 
 class Store:
     """Inputs in, snapshots out."""
@@ -30,6 +40,7 @@ class Store:
         self._last_batch_s = float("-inf")
         self._next_sample_s = float("-inf")
         self._grains_before: tuple[float, int] | None = None
+        self._curves: dict[str, deque[tuple[float, float]]] = {}
 
     def offer(self, *inputs: Input) -> None:
         """Let inputs wait for the next batch."""
@@ -62,4 +73,17 @@ class Store:
             name: (*self.state.history.get(name, ()), figures[name])[-HISTORY:] for name in SERIES
         }  # fmt: skip
         self.state = msgspec.structs.replace(self.state, history=history)
+        workers = self.state.workers
+        for id in workers if len(workers) <= ALL_CURVES else [*self._curves]:
+            if id in workers:
+                self.curve(id).append((workers[id].duty, workers[id].user_load))
         return True
+
+    def curve(self, worker: str) -> deque[tuple[float, float]]:
+        """(duty, its owner's load) of a worker in the last minutes; from now on, if it was not asked for before."""
+        curve = self._curves.get(worker)
+        if curve is None:
+            if len(self._curves) >= MOST_CURVES:
+                self._curves.pop(next(iter(self._curves)))
+            curve = self._curves[worker] = deque(maxlen=CURVE)
+        return curve

@@ -9,8 +9,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from moregpu_tui.present.bar import bar
-from moregpu_tui.present.cells import Line, length
-from moregpu_tui.widgets.drawn import console_of, paint_of
+from moregpu_tui.present.cells import Line, width_of
+from moregpu_tui.widgets.drawn import console_of, ground_of, paint_of
 from moregpu_tui.widgets.paint import rule
 
 TABS = ("overview", "workers", "jobs", "job", "submit", "events", "access", "settings")
@@ -91,13 +91,17 @@ class KeyBar(Widget):
         """The line."""
         width = self.size.width
         note = self._note[: width // 2]
+        sizes = [width_of(key) + 1 + width_of(what) + 3 for key, what in self._keys]
+        room = width - 1 - (width_of(note) + 2 if note else 0) + 3
+        shown = list(range(len(sizes)))
+        while shown and sum(sizes[place] for place in shown) > room:
+            # The last but one goes first: the last is help, or the way out.
+            shown.pop(-2 if len(shown) > 1 else -1)
         pieces: list[tuple[str, str]] = [(" ", "dim")]
-        for key, what in self._keys:
-            more = ((key, "key"), (f" {what}   ", "dim"))
-            if length(pieces) + length(more) - 3 + len(note) + 2 > width:
-                break
-            pieces += more
-        return paint_of(self).both_ends(pieces, ((f"{note} ", "dim"),), width, "surface")
+        for place in shown:
+            key, what = self._keys[place]
+            pieces += ((key, "key"), (f" {what}" + ("   " if place != shown[-1] else ""), "dim"))
+        return paint_of(self).both_ends(pieces, ((f"{note} ", "dim"),) if note else (), width, "surface")
 
 
 class Title(Widget):
@@ -117,4 +121,4 @@ class Title(Widget):
 
     def render_line(self, y: int) -> Strip:
         """The line."""
-        return rule(self._text, self._right, self.size.width, paint_of(self))
+        return rule(self._text, self._right, self.size.width, paint_of(self), ground_of(self))

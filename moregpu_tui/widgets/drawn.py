@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from textual.geometry import Region
+from textual.screen import ModalScreen
 from textual.widget import Widget
 
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ def paint_of(widget: Widget) -> Paint:
 def manner_of(widget: Widget) -> Manner:
     """Signs and zone now."""
     return console_of(widget).manner
+
+
+def ground_of(widget: Widget) -> str:
+    """What a widget stands on: a dialog's box is a little lighter than a screen."""
+    return "surface" if isinstance(widget.screen, ModalScreen) else "base"
 
 
 def refresh_rows(widget: Widget, rows: list[int]) -> None:

@@ -15,6 +15,9 @@ _RIGHT = (0, 0x80, 0xA0, 0xB0, 0xB8)
 _CELLS = [[chr(0x2800 | _LEFT[left] | _RIGHT[right]) for right in range(5)] for left in range(5)]
 """Braille cells by the height of their two columns, 0–4 dots."""
 
+GAP = 2
+"""Cells to the neighbour."""
+
 
 class Graph(Widget):
     """Title, present value and scale in one line, the curve below. One line high: a sparkline."""
@@ -70,18 +73,18 @@ class Graph(Widget):
         now = self._shown(self._values[-1]) if self._values else "–"
         if height == 1:
             label = f"{self._title:<11}{now:>10}  "
-            line = sparkline(self._values, max(0, width - len(label) - 1), paint.glyphs.rise, self._top)
+            line = sparkline(self._values, max(0, width - len(label)), paint.glyphs.rise, self._top)
             return paint.strip(((f"{self._title:<11}", "dim"), (f"{now:>10}  ", "text"), (line, tone)), width)
         if not self._rows:
             self._rebuild(width, height - 1)
         if y == 0:
-            scale = f"max {self._shown(self._ceiling)} " if self._ceiling else ""
+            scale = f"max {self._shown(self._ceiling)}{' ' * GAP}" if self._ceiling else ""
             return paint.both_ends(((f"{self._title} ", "head"), (f" {now}", "strong")), ((scale, "dim"),), width)
         return paint.strip(((self._rows[y - 1], tone),), width) if y - 1 < len(self._rows) else paint.blank(width)
 
     def _rebuild(self, width: int, height: int) -> None:
         paint = paint_of(self)
-        width = max(1, width - 1)  # a gap to the neighbour
+        width = max(1, width - GAP)
         per_cell = 1 if paint.glyphs.ascii else 2
         values = list(self._values[-width * per_cell :])
         values = [0.0] * (width * per_cell - len(values)) + values

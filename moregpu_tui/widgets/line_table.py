@@ -16,7 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from moregpu_tui.present.cells import Column, Line, fill, widths
-from moregpu_tui.widgets.drawn import paint_of, refresh_rows
+from moregpu_tui.widgets.drawn import ground_of, paint_of, refresh_rows
 
 GAP = 2
 MAX_CACHED = 4_000
@@ -158,6 +158,16 @@ class LineTable(ScrollView, can_focus=True):
         self.action_move_to(place)
         return True
 
+    def seek(self, matches: Callable[[str], bool], by: int) -> bool:
+        """Go to the next row (`by` 1) or the one before (-1) that matches, round the end; whether one does."""
+        count = len(self.rows)
+        for step in range(1, count + 1):
+            place = (self.cursor + by * step) % count
+            if matches(self.rows[place]):
+                self.action_move_to(place)
+                return True
+        return False
+
     def clear_marks(self) -> bool:
         """Unmark all; whether any was."""
         had, self.marked = bool(self.marked), set()
@@ -242,14 +252,14 @@ class LineTable(ScrollView, can_focus=True):
             self._layout()
         if not self.rows:
             lines = self._empty()
-            return paint.strip(lines[y], width) if y < len(lines) else paint.blank(width)
+            return paint.strip(lines[y] if y < len(lines) else (), width, ground_of(self))
         if y < self._head:
             return self._titles(width)
         place = y - self._head + self.scroll_offset.y
+        ground = ground_of(self)
         if place >= len(self.rows):
-            return paint.blank(width)
+            return paint.blank(width, ground)
         row = self.rows[place]
-        ground = "base"
         if row in self.marked:
             ground = "marked"
         if place == self.cursor:
@@ -289,7 +299,7 @@ class LineTable(ScrollView, can_focus=True):
                 mine = column.key == self.sorted_by
                 title = f"{column.title}{arrow}" if mine else column.title
                 pieces += fill(((title, "accent" if mine else "dim"),), size, column.right, paint.glyphs.dots)
-        return paint.strip(pieces, width, "base")
+        return paint.strip(pieces, width, ground_of(self))
 
     def _layout(self) -> None:
         self._widths = widths(self.columns, max(8, self.size.width - 2), GAP)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -14,7 +15,7 @@ from textual.strip import Strip
 from moregpu_tui.present.cells import Line, wrapped
 from moregpu_tui.present.log import PREFIX, log_line
 from moregpu_tui.state.model import LogEntry
-from moregpu_tui.widgets.drawn import manner_of, paint_of
+from moregpu_tui.widgets.drawn import ground_of, manner_of, paint_of
 
 
 class LinesView(ScrollView, can_focus=True):
@@ -29,10 +30,9 @@ class LinesView(ScrollView, can_focus=True):
         Binding("ctrl+u,pageup", "page(-1)", show=False, id="move.page_up"),
     ]
 
-    def __init__(self, *, id: str | None = None, place: str = "base") -> None:
+    def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._lines: list[Line] = []
-        self._ground = place
         self.faded = False
 
     def put(self, lines: Sequence[Line]) -> None:
@@ -78,9 +78,8 @@ class LinesView(ScrollView, can_focus=True):
         """One line of the screen."""
         paint, width = paint_of(self), self.size.width
         place = y + self.scroll_offset.y
-        if place >= len(self._lines):
-            return paint.blank(width, self._ground)
-        return paint.strip(((" ", "text"), *self._lines[place]), width, self._ground, faded=self.faded)
+        line = ((" ", "text"), *self._lines[place]) if place < len(self._lines) else ()
+        return paint.strip(line, width, ground_of(self), faded=self.faded)
 
 
 class LogView(LinesView):
@@ -92,6 +91,8 @@ class LogView(LinesView):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._entries: list[LogEntry] = []
+        self._firsts: list[int] = []  # where each entry's lines begin
+        self._found = -1  # the entry that was sought
         self.follow = True
         self.wrap = False
 
@@ -103,8 +104,11 @@ class LogView(LinesView):
             return
         known = len(before)
         goes_on = 0 < known <= len(entries) and self._entries[known - 1] is before[-1] and self._entries[0] is before[0]
-        fresh = self._entries[known:] if goes_on else self._entries
-        self._lines = [*(self._lines if goes_on else ()), *self._built(fresh)]
+        if not goes_on:
+            sought = before[self._found] if 0 <= self._found < known else None
+            self._found = next((place for place, entry in enumerate(entries) if entry is sought), -1)
+            self._lines, self._firsts = [], []
+        self._build(self._entries[known:] if goes_on else self._entries)
         self.virtual_size = Size(self.size.width, len(self._lines))
         if self.follow:
             self.scroll_to(y=len(self._lines), animate=False, immediate=True)
@@ -112,11 +116,35 @@ class LogView(LinesView):
 
     def rebuild(self) -> None:
         """Another width, zone or way of wrapping."""
-        self._lines = self._built(self._entries)
+        self._lines, self._firsts = [], []
+        self._build(self._entries)
         self.virtual_size = Size(self.size.width, len(self._lines))
         if self.follow:
             self.scroll_to(y=len(self._lines), animate=False, immediate=True)
         self.refresh()
+
+    def seek(self, matches: Callable[[LogEntry], bool], by: int) -> bool:
+        """Mark the next entry (`by` 1) or the one before (-1) that matches, round the end; whether one does."""
+        count = len(self._entries)
+        start = self._found
+        if start < 0:  # from what is in view
+            start = bisect_left(self._firsts, self.scroll_offset.y + (self.size.height if by < 0 else 0)) - (by > 0)
+        for step in range(1, count + 1):
+            place = (start + by * step) % count
+            if matches(self._entries[place]):
+                self._found = place
+                self.set_follow(False)
+                self.scroll_to(y=max(0, self._firsts[place] - self.size.height // 2), animate=False, immediate=True)
+                self.refresh()
+                return True
+        return False
+
+    def render_line(self, y: int) -> Strip:
+        """One line of the screen; what was sought stands out."""
+        place = y + self.scroll_offset.y
+        if 0 <= self._found < len(self._firsts) and self._firsts[self._found] == place and place < len(self._lines):
+            return paint_of(self).strip(((" ", "text"), *self._lines[place]), self.size.width, "cursor")
+        return super().render_line(y)
 
     def set_follow(self, follow: bool) -> None:
         """Follow the end, or stay."""
@@ -163,11 +191,12 @@ class LogView(LinesView):
     def _scrolled(self, by: int) -> None:
         self.set_follow(by > 0 and self.scroll_offset.y >= self.max_scroll_y)
 
-    def _built(self, entries: Sequence[LogEntry]) -> list[Line]:
+    def _build(self, entries: Sequence[LogEntry]) -> None:
         manner = manner_of(self)
-        lines: list[Line] = []
+        lines = self._lines = [*self._lines]
         room = self.size.width - PREFIX - 2
         for entry in entries:
+            self._firsts.append(len(lines))
             line = log_line(entry, manner)
             text, tone = line[-1]
             if not self.wrap or len(text) <= room or room < 10:
@@ -176,4 +205,3 @@ class LogView(LinesView):
             first, *rest = wrapped(text, room)
             lines.append((*line[:-1], (first, tone)))
             lines += [((" " * (PREFIX - 1), "text"), (more, tone)) for more in rest]
-        return lines

@@ -68,9 +68,9 @@ class Paint:
         return Style(color=colour, bgcolor=palette.places[place], bold=tone in BOLD or None)
 
 
-def rule(title: str, right: str, width: int, paint: Paint) -> Strip:
+def rule(title: str, right: str, width: int, paint: Paint, place: str = "base") -> Strip:
     """`title ──────── right`: a thin line that begins with a word."""
     head: Line = ((f"{title} ", "head"),)
     tail: Line = ((f" {right}", "dim"),) if right else ()
     room = max(0, width - sum(len(text) for text, _ in (*head, *tail)))
-    return paint.strip((*head, (paint.glyphs.line * room, "rule"), *tail), width)
+    return paint.strip((*head, (paint.glyphs.line * room, "rule"), *tail), width, place)

@@ -270,17 +270,19 @@ class Radar(Widget):
             return {}
         width = self.size.width
         taken = {x for (row, x), blips in self._cells.items() if row == y and blips}
+        taken |= {x for row, x in self._labels if row == y}
         found: dict[int, str] = {}
-        for x in sorted(taken):
-            id = next(iter(self._cells[y, x]))
-            worker = self._workers.get(id)
+        for x in sorted(x for (row, x), blips in self._cells.items() if row == y and blips):
+            worker = self._workers.get(next(iter(self._cells[y, x])))
             name = plain(worker.name[:18], paint_of(self).glyphs) if worker is not None else ""
-            places = range(x + 2, x + 2 + len(name))
-            if not name or not name.isascii() or places.stop > width or taken & {*places, x + 1}:
+            if not name or not name.isascii():
                 continue
-            if any(place in found for place in places):
-                continue
-            found |= dict(zip(places, name, strict=True)) | {x + 1: " "}
+            for start in (x + 2, x - 1 - len(name)):  # to the right, else to the left
+                room = {*range(start - 1, start + len(name) + 1)} - {x}
+                if start < 0 or start + len(name) > width or room & (taken | found.keys()):
+                    continue
+                found |= dict(enumerate(name, start)) | {start - 1 if start > x else start + len(name): " "}
+                break
         return found
 
     def _grounds(self, y: int) -> dict[int, Style]:

@@ -17,6 +17,11 @@ FORMULA_LIMIT = 10_000
 """Characters of a formula."""
 
 
+def _only(*operations: str) -> dict[str, object]:
+    """For forms: a field that means something only for some operations."""
+    return {"when": {"operation": list(operations)}}
+
+
 class KernelSpec(JobCommon, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="kernel", tag_field="kind"):
     """Data mode: `inputs` holds `a` (and `b`). Benchmark mode: `size` alone, and the pool makes the data from `seed`.
 
@@ -27,16 +32,40 @@ class KernelSpec(JobCommon, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Benchmark sizes: matmul size × size; softmax and layernorm `size` rows of 128; the others `size` elements.
     """
 
-    operation: Annotated[Operation, Meta(title="Kernel", extra_json_schema={"widget": "select"})]
+    operation: Annotated[Operation, Meta(title="Operation", extra_json_schema={"widget": "select"})]
     dtype: Annotated[Literal["float32", "float16"], Meta(title="Type")] = "float32"
     size: Annotated[int, Meta(title="Size", description="Benchmark mode: the pool makes the data", ge=0)] | None = None
     inputs: Annotated[dict[str, Tensor], Meta(title="Inputs", extra_json_schema={"widget": "tensors"})] = {}
-    scalar: Annotated[float, Meta(title="Scalar")] = 1.0
+    scalar: Annotated[
+        float,
+        Meta(
+            title="Scalar",
+            description="saxpy: scalar · a + b; scale: scalar · a",
+            extra_json_schema=_only("saxpy", "scale"),
+        ),
+    ] = 1.0
     kernel: Annotated[
-        str, Meta(title="Kernel", description="custom: the name of a registered kernel", max_length=200)
+        str,
+        Meta(
+            title="Kernel",
+            description="custom: the name of a registered kernel",
+            max_length=200,
+            extra_json_schema=_only("custom"),
+        ),
     ] = ""
-    numbers: Annotated[dict[str, float], Meta(title="Numbers", description="custom: its parameters")] = {}
+    numbers: Annotated[
+        dict[str, float],
+        Meta(title="Numbers", description="custom: its parameters, name=number", extra_json_schema=_only("custom")),
+    ] = {}
     source: Annotated[str, Meta(title="Source", description="custom: put in by the coordinator", max_length=20_000)] = (
         ""
     )
-    formula: Annotated[str, Meta(title="Formula", description="exp(-x*x) * sin(y)", max_length=FORMULA_LIMIT)] = ""
+    formula: Annotated[
+        str,
+        Meta(
+            title="Formula",
+            description="such as exp(-x*x) * sin(y): its names are the inputs",
+            max_length=FORMULA_LIMIT,
+            extra_json_schema=_only("formula"),
+        ),
+    ] = ""
