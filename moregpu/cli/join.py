@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from moregpu.cli.show import JsonOption
-from moregpu.errors import InviteRefused
+from moregpu.errors import InvalidRequest, InviteRefused
 from moregpu.wire.invite import Invite, parse_invite
 from moregpu.worker.adapters import EngineChoice
 from moregpu.worker.config import WorkerConfig
@@ -40,6 +40,13 @@ def join(
             help="Give way to whoever uses this machine, to its battery and heat; or keep to the ceiling alone.",
         ),
     ] = True,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="functions[=NAMES]",
+            help="Let submitters' Python code run here, in a sandbox: everybody's, or functions=alice,bob.",
+        ),
+    ] = None,
     state: Annotated[Path | None, typer.Option(help="State folder, one for each worker on this machine.")] = None,
     invite_file: Annotated[Path | None, typer.Option(help="File (0600) that holds the invite.")] = None,
     as_json: JsonOption = False,
@@ -60,6 +67,7 @@ def join(
         engine=engine,
         device=device,
         hang_s=hang,
+        functions=whose_functions(allow or []),
         **({} if yields else {"yields": False}),
         json_lines=as_json,
     )
@@ -73,3 +81,17 @@ def join(
             if sys.stdin.isatty() and not yes and not typer.confirm("Join this pool?", default=True):
                 raise InviteRefused("this machine did not join", "run `moregpu join` again when you want to")
     raise typer.Exit(run_worker(config, invite))
+
+
+def whose_functions(allow: list[str]) -> tuple[str, ...]:
+    """Read `--allow functions` and `--allow functions=alice,bob`; raises `InvalidRequest`."""
+    whose: list[str] = []
+    for text in allow:
+        what, named, names = text.partition("=")
+        listed = [name.strip() for name in names.split(",") if name.strip()] if named else ["*"]
+        if what.strip() not in ("functions", "function") or not listed:
+            raise InvalidRequest(
+                f"--allow {text[:80]!r} is not understood", "--allow functions, or --allow functions=alice,bob"
+            )
+        whose += listed
+    return ("*",) if "*" in whose else tuple(dict.fromkeys(whose))

@@ -60,6 +60,7 @@ class Doorman:
             devices=capped(hello.devices),
             system=hello.system,
             version=hello.version,
+            consent=hello.consent,
             seen_at=self._clock.wall(),
         )
         return Admitted(row=await self._store.save_worker(fresh, "worker.online"), before=row)
@@ -85,6 +86,7 @@ class Doorman:
             devices=capped(hello.devices),
             system=hello.system,
             version=hello.version,
+            consent=hello.consent,
         )
         enrolled = await self._store.enrol(row, hello.invite_id, secret_hash(hello.invite_secret), wall)
         if enrolled is None:

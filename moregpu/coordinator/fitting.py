@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from moregpu.coordinator.store.protocol import FleetWorker, JobRow, TaskRow
-from moregpu.wire.messages import Device
+from moregpu.wire.messages import EVERYBODY, Device
 from moregpu.workloads.protocol import Cost, Plan
 
 GIB = 1 << 30
@@ -25,10 +25,14 @@ def device_for(job: JobRow, worker: FleetWorker) -> Device | None:
 
 def devices_for(job: JobRow, worker: FleetWorker) -> list[Device]:
     """The worker's devices that share the job's tasks: all GPUs that fit, else its CPU; empty when nothing fits."""
-    if any(misfit for misfit in (_misfit_kind, _misfit_group, _misfit_memory, _misfit_time) if misfit(job, worker)):
+    if not _is_let_in(job, worker) or _misfit_memory(job, worker) or _misfit_time(job, worker):
         return []
     devices = _devices(job, worker)
     return [device for device in devices if device.kind == "gpu"] or devices[:1]
+
+
+def _is_let_in(job: JobRow, worker: FleetWorker) -> bool:
+    return not (_misfit_kind(job, worker) or _misfit_consent(job, worker) or _misfit_group(job, worker))
 
 
 def lanes(devices: Iterable[Device]) -> int:
@@ -38,11 +42,9 @@ def lanes(devices: Iterable[Device]) -> int:
 
 def could_fit(job: JobRow, worker: FleetWorker) -> bool:
     """Whether some job of this one's class may fit: `fits`, but for an eighth of the speed that a time limit asks."""
-    if any(misfit(job, worker) for misfit in (_misfit_kind, _misfit_group, _misfit_memory)) or not _devices(
-        job, worker
-    ):
+    if not _is_let_in(job, worker) or _misfit_memory(job, worker) or not _devices(job, worker):
         return False
-    return job.spec.time_limit_s is None or _speed(job, worker) >= _speed_class(job)
+    return _task_limit_s(job) is None or _speed(job, worker) >= _speed_class(job)
 
 
 def fit_class(job: JobRow) -> FitClass:
@@ -51,8 +53,10 @@ def fit_class(job: JobRow) -> FitClass:
     All that `could_fit` asks a job is in here.
     """
     needs, cost = job.plan.needs, job.plan.cost
-    timing = () if job.spec.time_limit_s is None else (_speed_class(job), cost.bound_by, cost.speed_key)
-    return (needs.kind, needs.group, needs.engine, needs.device, memory_needed(job), *timing)
+    timing = () if _task_limit_s(job) is None else (_speed_class(job), cost.bound_by, cost.speed_key)
+    whose = (job.submitter, job.submitter_name) if needs.kind == "function" else ()
+    hardware = (needs.engine, needs.device, needs.cores, needs.vram_bytes)
+    return (needs.kind, needs.group, hardware, memory_needed(job), *timing, *whose)
 
 
 def _speed(job: JobRow, worker: FleetWorker) -> float:
@@ -79,8 +83,13 @@ def memory_needed(job: JobRow) -> int:
 
 def task_in_time(job: JobRow, task: TaskRow, worker: FleetWorker) -> bool:
     """Whether the worker, by its measured speed, can finish a task that was cut for somebody else within its limit."""
-    limit = job.spec.time_limit_s
+    limit = _task_limit_s(job)
     return limit is None or worker.profile.seconds(task.spec.cost) <= limit
+
+
+def _task_limit_s(job: JobRow) -> float | None:
+    """Seconds for one task; a function's limit is for each call, and how long one takes is nobody's to foresee."""
+    return None if job.plan.needs.kind == "function" else job.spec.time_limit_s
 
 
 def _devices(job: JobRow, worker: FleetWorker) -> list[Device]:
@@ -91,11 +100,21 @@ def _devices(job: JobRow, worker: FleetWorker) -> list[Device]:
         for device in worker.devices
         if needs.engine in ("auto", device.kind)
         and (not wanted or wanted == device.id.casefold() or wanted in device.name.casefold())
+        and (device.kind == "gpu" or device.cores >= needs.cores)
+        and (device.kind == "cpu" or device.memory_bytes >= needs.vram_bytes)
     ]
 
 
 def _misfit_kind(job: JobRow, worker: FleetWorker) -> bool:
     return job.plan.needs.kind not in worker.kinds
+
+
+def _misfit_consent(job: JobRow, worker: FleetWorker) -> bool:
+    """Whether the worker's owner lets this submitter's jobs of the kind not in."""
+    whose = worker.consent.get(job.plan.needs.kind)
+    return whose is not None and not (
+        EVERYBODY in whose or job.submitter in whose or (job.submitter_name != "" and job.submitter_name in whose)
+    )
 
 
 def _misfit_group(job: JobRow, worker: FleetWorker) -> bool:
@@ -115,7 +134,7 @@ def _misfit_memory(job: JobRow, worker: FleetWorker) -> bool:
 
 
 def _misfit_time(job: JobRow, worker: FleetWorker) -> bool:
-    limit = job.spec.time_limit_s
+    limit = _task_limit_s(job)
     return limit is not None and not worker.profile.seconds(_grain_cost(job.plan)) <= limit
 
 
@@ -175,7 +194,11 @@ def _stuck_reason(job: JobRow, task: TaskRow, fitting: Sequence[FleetWorker]) ->
 
 
 def _kind_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
-    return f"no worker accepts {job.plan.needs.kind} jobs"
+    return f"no worker accepts {job.plan.needs.kind}s"
+
+
+def _consent_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
+    return f"no worker accepts {job.plan.needs.kind}s from {job.submitter_name or job.submitter}"
 
 
 def _group_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
@@ -187,6 +210,12 @@ def _engine_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
 
 
 def _device_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
+    needs = job.plan.needs
+    if needs.cores or needs.vram_bytes:
+        asked = [f"{needs.cores} cores"] if needs.cores else []
+        asked += [f"{needs.vram_bytes / GIB:.1f} GiB of its own"] if needs.vram_bytes else []
+        asked += [f"the name {needs.device!r}"] if needs.device else []
+        return f"no worker here has a device with {', '.join(asked)}"
     return f"no worker here has a device called {job.plan.needs.device!r}"
 
 
@@ -204,6 +233,7 @@ def _time_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
 
 _HURDLES: tuple[tuple[Callable[[JobRow, FleetWorker], bool], Callable[[JobRow, Sequence[FleetWorker]], str]], ...] = (
     (_misfit_kind, _kind_reason),
+    (_misfit_consent, _consent_reason),
     (_misfit_group, _group_reason),
     (_misfit_engine, _engine_reason),
     (_misfit_device, _device_reason),

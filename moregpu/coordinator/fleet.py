@@ -149,6 +149,7 @@ class Fleet:
             held_s=member.session.outstanding_s / lanes(row.devices),
             held_on=member.session.held_on,
             proven=not is_on_probation(row.trust),
+            consent=row.consent,
         )
 
     def _takers(self) -> int:

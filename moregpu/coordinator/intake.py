@@ -24,6 +24,11 @@ from moregpu.workloads.protocol import Plan
 
 MAX_FOUND = 10
 
+PLANS_SHARED = 64
+"""Plans that are remembered, for jobs that are alike."""
+
+_encode = msgspec.msgpack.Encoder().encode
+
 
 class Intake:
     """Submits jobs, finds them, and lets callers wait for their end."""
@@ -51,6 +56,7 @@ class Intake:
         self._quotas = quotas
         self.complete: Callable[[JobSpec], JobSpec] = lambda spec: spec
         """Puts in what the pool holds for a job, or raises `InvalidJob`."""
+        self._plans: dict[bytes, Plan] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
 
     async def submit(self, who: Principal, spec: JobSpec, idempotency_key: str, wait_s: float) -> JobRow:
@@ -158,6 +164,7 @@ class Intake:
             state=JobState.QUEUED,
             created_at=wall,
             idempotency_key=idempotency_key,
+            submitter_name=who.label,
         )
 
     # -- what must hold before anything is kept
@@ -167,7 +174,14 @@ class Intake:
         kind = workload(kind_of(spec))
         if sum(inline_bytes(tensor) for tensor in tensors_of(spec).values()) > MAX_INLINE_BYTES:
             spec = await self._sealed(who, spec)
-        return spec, kind.plan(spec, self._fleet.summary())
+        return spec, self._shared(kind.plan(spec, self._fleet.summary()))
+
+    def _shared(self, plan: Plan) -> Plan:
+        """The plan as one object for all jobs that are alike: they share its memory, and what is known of it."""
+        text = _encode(plan)
+        if len(self._plans) >= PLANS_SHARED:
+            self._plans.clear()
+        return self._plans.setdefault(text, plan)
 
     async def _checked(self, who: Principal, spec: JobSpec) -> JobSpec:
         spec = self.complete(spec)

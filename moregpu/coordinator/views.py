@@ -119,6 +119,7 @@ class Views:
             seen_at=row.seen_at or None,
             enrolled_at=row.enrolled_at,
             tls_ends_here=member is None or self._sees_our_leaf(member.hello),
+            consent=row.consent,
         )
 
     def _sees_our_leaf(self, hello: Hello) -> bool:

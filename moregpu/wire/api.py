@@ -180,6 +180,7 @@ class WorkerView(_View, frozen=True, kw_only=True):
     seen_at: float | None = None
     enrolled_at: float = 0.0
     tls_ends_here: bool = True
+    consent: dict[str, list[str]] = {}  # kind → whose jobs its owner lets in ("*": everybody's); not named: everybody's
 
 
 class WorkerChange(_Body, frozen=True, kw_only=True):

@@ -31,6 +31,13 @@ Attempt = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]  # bounded: a database wo
 Count = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 
 
+Consent = Annotated[
+    dict[Text, Annotated[list[Text], Meta(max_length=1000)]],
+    Meta(max_length=64, description="Kind of job → whose: labels or ids of tokens, or *. A kind not named is open"),
+]
+EVERYBODY = "*"
+
+
 class _Part(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What messages are made of."""
 
@@ -139,6 +146,7 @@ class Hello(_Part, frozen=True, kw_only=True, array_like=True, tag="hello"):
     limits: Limits = Limits()
     invite_id: Text | None = None
     invite_secret: Annotated[bytes, Meta(max_length=16)] | None = None
+    consent: Consent = {}
 
 
 class Heartbeat(_Part, frozen=True, kw_only=True, array_like=True, tag="heartbeat"):

@@ -76,7 +76,7 @@ def clean_message(message: Any) -> Any:
 
 
 def _hello(message: Hello) -> Hello:
-    for kind in message.kinds:
+    for kind in [*message.kinds, *message.consent]:
         _check_name(kind)
     if message.invite_id is not None:
         _check_name(message.invite_id)
@@ -88,6 +88,7 @@ def _hello(message: Hello) -> Hello:
         isolation=clean(message.isolation, NAME_LIMIT),
         devices=[_device(device) for device in message.devices],
         limits=_limits(message.limits),
+        consent={kind: [clean(whose, NAME_LIMIT) for whose in message.consent[kind]] for kind in message.consent},
     )
 
 

@@ -49,7 +49,6 @@ from moregpu.worker.throttle.duty import Decision, fixed_duty
 from moregpu.worker.throttle.schedule import parse_schedule
 from moregpu.worker.transfers import Transfers
 from moregpu.worker.work import Work
-from moregpu.workloads import KINDS
 
 _log = logging.getLogger(__name__)
 
@@ -175,7 +174,8 @@ class Agent:
                 system=system_text(),
                 version=version(),
                 devices=found.devices,
-                kinds=tuple(kind for kind in KINDS if self._config.kinds is None or kind in self._config.kinds),
+                kinds=self._config.allowed_kinds,
+                consent=self._config.consent,
             ),
             self._limits.owner,
             self._random,
@@ -307,14 +307,11 @@ class Agent:
         self._decide_now()
 
     def _admitted(self, welcome: Welcome) -> None:
-        """Keep what a Welcome said; a full disk only means that the next start asks again."""
+        """Keep what a Welcome said."""
         if self._connections is not None:
             self._connections.admitted()
             self._transfers.connected(self._connections.address, self._connections.leaf, welcome.blob_token)
-        try:
-            self._home.admitted(welcome)
-        except OSError as error:
-            _log.warning("the state folder cannot be written: %s", error.strerror)
+        self._home.admitted(welcome)
 
     # -- results
 

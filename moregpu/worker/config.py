@@ -11,6 +11,7 @@ from msgspec import Meta
 from moregpu.errors import InvalidRequest
 from moregpu.worker.adapters import EngineChoice
 from moregpu.worker.throttle.schedule import parse_schedule
+from moregpu.workloads import KINDS
 
 YIELD_VARIABLE = "MOREGPU_YIELD"
 
@@ -56,11 +57,28 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     kinds: Annotated[
         tuple[str, ...] | None, Meta(title="Kinds", description="Kinds of jobs that may run here; none named: all")
     ] = None
+    functions: Annotated[
+        tuple[str, ...],
+        Meta(
+            title="Functions", description="Whose Python code may run here: names, or * for all; none named: nobody's"
+        ),
+    ] = ()
     paused: Annotated[bool, Meta(title="Paused", description="Start paused, and stay so until told to go on")] = False
 
     json_lines: Annotated[
         bool, Meta(title="JSON", description="Print what changes as one JSON object a line, for programs")
     ] = False
+
+    @property
+    def allowed_kinds(self) -> tuple[str, ...]:
+        """Kinds of jobs that may run here. Other people's code is off until it is turned on by `functions`."""
+        named = tuple(kind for kind in KINDS if self.kinds is None or kind in self.kinds)
+        return tuple(kind for kind in named if kind != "function" or self.functions)
+
+    @property
+    def consent(self) -> dict[str, list[str]]:
+        """Whose jobs of a kind may run here, for the kinds that are not everybody's."""
+        return {"function": list(self.functions)} if self.functions else {}
 
     @classmethod
     def checked(cls, **fields: Any) -> WorkerConfig:

@@ -145,6 +145,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     devices: tuple[Device, ...] = ()
     kinds: tuple[str, ...] = ()
+    consent: dict[str, list[str]] = {}
+    isolation: str = "none"
 
 
 class Held(msgspec.Struct, kw_only=True):
@@ -218,6 +220,8 @@ class WorkerSession:
                 version=self.identity.version,
                 devices=list(self.identity.devices),
                 kinds=list(self.identity.kinds),
+                isolation=self.identity.isolation,
+                consent=self.identity.consent,
                 leaf=leaf,
                 limits=self.owner,
                 invite_id=invite_id,

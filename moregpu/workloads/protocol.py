@@ -41,6 +41,8 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None = None
     group: str | None = None
     memory_bytes: int = 0
+    cores: int = 0  # of a CPU
+    vram_bytes: int = 0  # of a GPU
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -455,7 +456,7 @@ def test_several_gpus_share_the_tasks_and_the_cpu_gets_none() -> None:
     assert lanes(worker.devices) == 2 and lanes((rows.CPU,)) == 1
 
 
-def needing(memory: int = 0, time_limit_s: float | None = None, **needs: str) -> JobRow:
+def needing(memory: int = 0, time_limit_s: float | None = None, **needs: Any) -> JobRow:
     job = rows.job(spec=KernelSpec(operation="relu", time_limit_s=time_limit_s))
     return replace(job, plan=replace(job.plan, needs=Needs(kind="kernel", memory_bytes=memory, **needs)))
 
@@ -464,7 +465,13 @@ def needing(memory: int = 0, time_limit_s: float | None = None, **needs: str) ->
     ("job", "fleet", "words"),
     [
         (needing(), [], "no worker is connected"),
-        (needing(), [rows.worker(kinds=("function",))], "no worker accepts kernel jobs"),
+        (needing(), [rows.worker(kinds=("function",))], "no worker accepts kernels"),
+        (needing(), [rows.worker(consent={"kernel": ["bob"]})], "no worker accepts kernels from alice"),
+        (needing(), [rows.worker(consent={"kernel": ["bob", "alice"]})], ""),
+        (needing(), [rows.worker(consent={"kernel": ["*"], "other": []})], ""),
+        (replace(needing(), submitter_name="Ann"), [rows.worker(consent={"kernel": ["Ann"]})], ""),
+        (needing(), [rows.worker(consent={"kernel": []}), rows.worker("w-2")], ""),
+        (needing(cores=999), [rows.worker()], "no worker here has a device with 999 cores"),
         (needing(group="lab"), [rows.worker()], "no connected worker is in the group 'lab'"),
         (needing(engine="gpu"), [rows.worker()], "no worker here offers a GPU"),
         (needing(device="4090"), [rows.worker(devices=(GPU,))], "no worker here has a device called '4090'"),

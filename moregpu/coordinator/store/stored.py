@@ -27,6 +27,7 @@ class _JobBody(_Stored, frozen=True, array_like=True):
     plan: Plan
     digest_key: bytes
     created_at: float
+    submitter_name: str = ""
 
 
 class _JobProgress(_Stored, frozen=True, array_like=True):
@@ -89,7 +90,7 @@ def decode(decoder: msgspec.msgpack.Decoder[Row], data: bytes, what: str) -> Row
 
 def job_body(sealer: RowSealer, job: JobRow) -> bytes:
     """The part of a job that changes only when it is purged."""
-    body = _JobBody(job.spec, job.plan, job.digest_key, job.created_at)
+    body = _JobBody(job.spec, job.plan, job.digest_key, job.created_at, job.submitter_name)
     return sealer.seal("job.body", job.id, encode(body))
 
 
@@ -132,6 +133,7 @@ def open_job(
         plan=body.plan,
         digest_key=body.digest_key,
         created_at=body.created_at,
+        submitter_name=body.submitter_name,
         idempotency_key=key,
         state=progress.state,
         started_at=progress.started_at,

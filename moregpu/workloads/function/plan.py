@@ -79,10 +79,12 @@ def make_plan(spec: FunctionSpec) -> Plan:
         cost=Cost(flops=count * CALL_AMOUNT, speed_key=SPEEDS + name[:32]),
         needs=Needs(
             kind="function",
-            engine="gpu" if spec.gpu or spec.vram_bytes else spec.engine,
+            engine="gpu" if spec.gpu or spec.vram_bytes or spec.engine == "gpu" else "cpu",
             device=spec.device,
             group=spec.group,
             memory_bytes=spec.memory_bytes or 0,
+            cores=spec.cores or 0,
+            vram_bytes=spec.vram_bytes or 0,
         ),
         layout={"program": name},
         summary=f"{what}: {count} call{'' if count == 1 else 's'}",

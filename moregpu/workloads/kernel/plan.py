@@ -66,7 +66,20 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
 def grid_of(plan: Plan) -> Grid:
     """Read a plan's layout."""
-    return msgspec.convert(plan.layout, Grid)
+    known = _GRIDS.get(id(plan))
+    if known is not None and known[0] is plan:
+        return known[1]
+    grid = msgspec.convert(plan.layout, Grid)
+    if len(_GRIDS) >= _GRIDS_KEPT:
+        _GRIDS.clear()
+    _GRIDS[id(plan)] = plan, grid
+    return grid
+
+
+_GRIDS: dict[int, tuple[Plan, Grid]] = {}
+_GRIDS_KEPT = 64
+"""A plan is read for every task that is cut from it, and jobs that are alike share theirs. By identity: a layout is a
+dictionary, which no cache can look up, and nobody changes one."""
 
 
 def place_of(plan: Plan, grains: tuple[int, int]) -> dict[str, tuple[tuple[int, int], ...]]:

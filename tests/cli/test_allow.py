@@ -1,0 +1,37 @@
+"""`moregpu join --allow`: whose code may run here. Nobody's, unless it says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from moregpu.cli.join import whose_functions
+from moregpu.errors import InvalidRequest
+from moregpu.worker.config import WorkerConfig
+
+
+@pytest.mark.parametrize(
+    ("allow", "whose"),
+    [
+        ([], ()),
+        (["functions"], ("*",)),
+        (["functions=alice, bob"], ("alice", "bob")),
+        (["functions=alice", "functions=bob"], ("alice", "bob")),
+        (["functions=alice", "functions"], ("*",)),
+    ],
+)
+def test_allow_names_whose_functions_may_run(allow: list[str], whose: tuple[str, ...]) -> None:
+    assert whose_functions(allow) == whose
+
+
+@pytest.mark.parametrize("text", ["functions=", "kernels", "", "functions=,"])
+def test_what_allow_cannot_mean_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="--allow functions"):
+        whose_functions([text])
+
+
+def test_functions_are_off_until_somebody_turns_them_on() -> None:
+    assert "function" not in WorkerConfig().allowed_kinds
+    config = WorkerConfig(functions=("alice",))
+    assert "function" in config.allowed_kinds
+    assert config.consent == {"function": ["alice"]}
+    assert "function" not in WorkerConfig(functions=("alice",), kinds=("kernel",)).allowed_kinds
