@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +26,8 @@ from moregpu_kernels.errors import NoAdapter
 from moregpu_kernels.executor import Executor
 from moregpu_kernels.fuse import Step, step
 
-from benchmarks.report import Result, result, run
-from moregpu.worker.engines.numpy_engine import NumpyEngine
+from benchmarks.cpu_engine import one_thread
+from benchmarks.report import Result, percentile, result, run
 
 RUNS = 7
 PEER_SIZES = (512, 1024, 2048)
@@ -53,59 +53,30 @@ def measure() -> list[Result]:
     return [*results, *cpu]
 
 
-def alternating(
-    works: dict[str, Work], runs: int = RUNS, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, list[float]]:
+def alternating(works: dict[str, Work], runs: int = RUNS) -> dict[str, list[float]]:
     """Seconds of each, one after the other in turn: what else the machine does meets all alike."""
     for work in works.values():
         work()
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(runs):
         for name, work in works.items():
-            begun = clock()
+            begun = time.perf_counter()
             work()
-            seconds[name].append(clock() - begun)
+            seconds[name].append(time.perf_counter() - begun)
     return seconds
 
 
-class _Unhurried:
-    """A throttle that never holds anything up."""
-
-    slice_s = 0.03
-
-    def pause_point(self, share_done: float | None = None) -> None:
-        del share_done
-
-
 def _numpy_engine() -> list[Result]:
-    """The worker's CPU engine, slices and all, against the same in plain NumPy: CPU time, since the engine never waits.
-
-    Wall time of two programs that each use all cores says more about whoever else is there.
-    """
-    engine, slicer, rng = NumpyEngine(), _Unhurried(), np.random.default_rng(0)
-    a, b = (rng.standard_normal((1024, 1024), dtype=np.float32) for _ in range(2))
-    x, y = (rng.standard_normal(4_000_000, dtype=np.float32) for _ in range(2))
-    text = "exp(-x*x) * sin(y)"
-    pairs: dict[str, tuple[Work, Work]] = {
-        "product 1024": (lambda: engine.run("matmul", {"a": a, "b": b}, {}, slicer), lambda: a @ b),
-        "vector_add of 4 M": (lambda: engine.run("vector_add", {"a": x, "b": y}, {}, slicer), lambda: x + y),
-        "softmax 1024 × 1024": (lambda: engine.run("softmax", {"a": a}, {}, slicer), lambda: _plain_softmax(a)),
-        f"formula {text} of 4 M": (
-            lambda: engine.run("formula", {"x": x, "y": y}, {"text": text}, slicer),
-            lambda: np.exp(-x * x) * np.sin(y),
-        ),
-    }
-    results: list[Result] = []
-    for name, (ours, plain) in pairs.items():
-        seconds = alternating({"ours": ours, "plain": plain}, runs=2 * RUNS + 1, clock=time.process_time)
-        ratio = statistics.median(seconds["ours"]) / statistics.median(seconds["plain"])
-        results.append(result(f"CPU engine / plain NumPy, {name}", [ratio], "×", "lower", 1.1, "CPU time"))
-    return results
-
-
-def _plain_softmax(a: np.ndarray) -> np.ndarray:
-    e = np.exp(a - a.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
+    """The worker's CPU engine against the same in plain NumPy, in a process with one BLAS thread (`cpu_engine.py`)."""
+    command = [sys.executable, "-m", "benchmarks.cpu_engine"]
+    done = subprocess.run(command, env=one_thread(), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return [result(f"CPU engine / plain NumPy: {why}", [float("nan")], "×", "lower", 1.1)]
+    return [
+        result(f"CPU engine / plain NumPy, {name}", ratios, "×", "lower", 1.1, "CPU time of one thread")
+        for name, ratios in json.loads(done.stdout).items()
+    ]
 
 
 def _uploaded(executor: Executor, *shapes: tuple[int, ...]) -> list[Resident]:
@@ -211,7 +182,7 @@ def _overheads(executor: Executor, device: Device, note: str) -> list[Result]:
     last = [f"t{SMALL - 1}"]
     seconds = alternating(
         {
-            "bare": device.wait,
+            "bare": lambda: _bare_submit(device),
             "single": lambda: executor.run(single, feeds, ["y"]),
             "hundred": lambda: executor.run(chain, feeds, last, fused=False),
         },
@@ -228,6 +199,11 @@ def _overheads(executor: Executor, device: Device, note: str) -> list[Result]:
         result("one warm dispatch above a bare submit", above, "µs", "lower", 150.0, note),
         result(f"{SMALL} small operations, {submits} submit, each", each, "µs", "lower", 25.0, note),
     ]
+
+
+def _bare_submit(device: Device) -> None:
+    device.queue.submit([device.native.create_command_encoder().finish()])
+    device.wait()
 
 
 def _chain(executor: Executor, note: str) -> Result:
@@ -266,11 +242,9 @@ def _slices(executor: Executor, note: str) -> Result:
         times: list[float] = []
         executor.apply("matmul", arrays, between=lambda times=times: times.append(time.perf_counter()))
         gaps += [1e3 * (after - before) for before, after in itertools.pairwise(times)]
-    return result(f"product {side}: 95 of 100 slices are shorter than", gaps, "ms", "lower", 50.0, note, of=_p95)
-
-
-def _p95(values: Sequence[float]) -> float:
-    return sorted(values)[int(0.95 * (len(values) - 1))] if values else float("nan")
+    return result(
+        f"product {side}: 95 of 100 slices are shorter than", gaps, "ms", "lower", 20.0, note, of=percentile(0.95)
+    )
 
 
 def _share_of_peak(executor: Executor, note: str) -> list[Result]:

@@ -24,6 +24,11 @@ BLOCK_ELEMENTS = 1 << 18
 """1 MiB an array: the later passes of an operation find the block in cache, and calls cost little. Measured: 2¹⁷ to 2¹⁸
 are best for all nine; a tenth of that costs single-pass operations 20 to 70 %."""
 
+STREAM_ELEMENTS = 1 << 20
+"""Of operations that pass over their data once: nothing is found in cache again, and fewer calls cost less."""
+
+STREAMED = frozenset(("vector_add", "vector_mul", "relu", "scale"))
+
 
 def compute(operation: str, operands: Sequence[Array], scalar: np.float32, out: Array) -> None:
     """Compute one block; float16 operands are widened, and the result is narrowed once."""

@@ -15,6 +15,7 @@ from moregpu_kernels.device import Device
 from moregpu_kernels.errors import BadBinding, BadShape
 from moregpu_kernels.fuse import Step, fuse
 from moregpu_kernels.layout import OUT, Plan, Request, Span, size_bytes
+from moregpu_kernels.native import Call
 from moregpu_kernels.plan import Choices, plan
 from moregpu_kernels.program import UNIFORM_STEP, Program, Programs
 from moregpu_kernels.transfer import Buffers, Result, Results
@@ -51,10 +52,11 @@ class Resident:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """One dispatch, bound: `slot` is its place in the uniform buffer."""
+    """One dispatch, bound: `slot` is its place in the uniform buffer, `group` keeps what `call` names."""
 
     program: Program
     group: Any
+    call: Call
     slot: int
     uniforms: tuple[int | float, ...]
     groups: int
@@ -121,8 +123,10 @@ def compile_steps(
                 program = programs.get(dispatch.kernel, dispatch.options)
                 spans = [_resolve(span, one, number) for span in dispatch.spans]
                 group = _bind(device, program, uniforms, spans, places, sizes)
+                slot = len(pieces)
+                call = device.fast.call(program.pipeline, group, slot * UNIFORM_STEP)
                 pieces.append(
-                    Piece(program, group, len(pieces), dispatch.uniforms, dispatch.groups, max(dispatch.work, 1.0))
+                    Piece(program, group, call, slot, dispatch.uniforms, dispatch.groups, max(dispatch.work, 1.0))
                 )
                 program.pack(0, dispatch.groups, dispatch.uniforms)
     except BaseException:

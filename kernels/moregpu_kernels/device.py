@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from moregpu_kernels.errors import BudgetExceeded, DeviceLost, KernelError, NoAdapter, ProbeFailed, WrongThread
 from moregpu_kernels.layout import Limits, Traits
+from moregpu_kernels.native import Native
 
 log = logging.getLogger(__name__)
 
@@ -247,7 +248,7 @@ class Device:
                 f"{self.info.label} does not open: {error}", "Update its driver, or run on the CPU"
             ) from None
         self.queue: Any = self.native.queue
-        self._fence: tuple[Any, Any] | None = None
+        self.fast = Native(self.native)
         self.ledger.held_bytes = 0
         self.traits = _traits(self.info, dict(self.native.limits), set(self.native.features))
 
@@ -294,24 +295,8 @@ class Device:
             )
 
     def wait(self) -> None:
-        """Block until everything submitted is done.
-
-        By mapping a buffer that a last submit writes: wgpu 0.32's own `on_submitted_work_done_sync` raises TypeError.
-        """
-        import wgpu
-
-        if self._fence is None:
-            usage = wgpu.BufferUsage
-            self._fence = (
-                self.native.create_buffer(size=8, usage=usage.COPY_SRC),
-                self.native.create_buffer(size=8, usage=usage.COPY_DST | usage.MAP_READ),
-            )
-        source, target = self._fence
-        encoder = self.native.create_command_encoder()
-        encoder.copy_buffer_to_buffer(source, 0, target, 0, 8)
-        self.queue.submit([encoder.finish()])
-        target.map_sync("READ")
-        target.unmap()
+        """Block until everything submitted is done."""
+        self.fast.wait()
 
     def is_lost(self) -> bool:
         """Ask the device for a trifle: whether it is gone."""

@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import numpy as np
@@ -23,6 +23,7 @@ from moregpu_kernels.device import Device, recover
 from moregpu_kernels.errors import BadBinding, BadShape, BudgetExceeded, TooLargeToBind
 from moregpu_kernels.fuse import Step
 from moregpu_kernels.layout import Plan, Request
+from moregpu_kernels.native import Call
 from moregpu_kernels.plan import ELEMENTS_LIMIT, Choices, plan
 from moregpu_kernels.program import UNIFORM_STEP, Programs
 from moregpu_kernels.slices import host_slices
@@ -42,6 +43,9 @@ _FIRST_RATE: Final = {"software": 1e-9, "integrated": 2e-11, "discrete": 5e-12, 
 _RATE_STEP: Final = 8.0
 """A rate changes at most this much at once: one hiccup must not make slices tiny, nor one lucky slice huge."""
 _MEASURABLE_S: Final = 0.001
+
+Part = tuple[Piece, int, int]
+"""Of a piece: its first workgroup in a slice, and how many."""
 
 
 class Executor:
@@ -220,49 +224,57 @@ class Executor:
         cold = [piece for piece in compiled.pieces if piece.program.digest not in self._warm]
         for piece in {piece.program.digest: piece for piece in cold}.values():
             self._write_uniforms(compiled, piece, 0, 0)
-            encoder = self.device.native.create_command_encoder()
-            stage = encoder.begin_compute_pass()
-            _encode(stage, piece, 1, self.device.traits.limits.max_groups)
-            stage.end()
-            self.device.queue.submit([encoder.finish()])
+            encoder, stage = self._begin()
+            self.device.fast.record(stage, [(piece.call, 1, 1)])
+            self._end(encoder, stage)
             self._warm.add(piece.program.digest)
         if cold:
             self.device.wait()
 
     def _submit_all(self, compiled: Compiled, between: Callable[[], None] | None) -> None:
-        """Encode all pieces, cutting them where a slice is full. The last submit is waited for by reading back."""
-        batch: list[tuple[Piece, int]] = []
+        """Record and submit all pieces, slice by slice. The last submit is waited for by reading back."""
+        for batch, planned_s, is_last in self._slices(compiled.pieces):
+            encoder, stage = self._begin()
+            self._record(stage, compiled, batch)
+            if is_last:
+                stage.end()
+                stage = None
+                compiled.results.begin(encoder, self._buffers)
+            started = self._end(encoder, stage)
+            if not is_last or planned_s > self.slice_s / 4:
+                self.device.wait()
+                self._learn(batch, planned_s, time.perf_counter() - started)
+            if between and not is_last:
+                between()
+
+    def _slices(self, pieces: Sequence[Piece]) -> Iterator[tuple[list[Part], float, bool]]:
+        """Cut pieces where a slice is full, by the rates known when it begins: parts, their seconds, whether the last.
+
+        A slice has a piece once at most: its uniforms have one place.
+        """
+        batch: list[Part] = []
+        planned_s = sum(self._rate(piece) * piece.work for piece in pieces)
+        if planned_s <= self.slice_s and len(pieces) <= DISPATCHES_LIMIT:
+            yield [(piece, 0, piece.groups) for piece in pieces], planned_s, True
+            return
         planned_s = 0.0
-        encoder, stage = self._begin()
-        limit = self.device.traits.limits.max_groups
-        for piece in compiled.pieces:
+        for piece in pieces:
             first = 0
             while first < piece.groups:
                 each_s = self._rate(piece) * piece.work / piece.groups
                 room = int((self.slice_s - planned_s) / each_s) if each_s > 0 else piece.groups
                 if (room < 1 and batch) or len(batch) >= DISPATCHES_LIMIT:
-                    self._settle_slice(batch, planned_s, self._end(encoder, stage), between)
-                    encoder, stage = self._begin()
+                    yield batch, planned_s, False
                     batch, planned_s = [], 0.0
                     continue
                 count = min(self._whole(room), piece.groups - first)
-                self._write_uniforms(compiled, piece, first, count)
-                _encode(stage, piece, count, limit, batch[-1][0] if batch else None)
-                batch.append((piece, count))
+                batch.append((piece, first, count))
                 planned_s += count * each_s
                 first += count
                 if first < piece.groups:
-                    self._settle_slice(batch, planned_s, self._end(encoder, stage), between)
-                    encoder, stage = self._begin()
+                    yield batch, planned_s, False
                     batch, planned_s = [], 0.0
-        stage.end()
-        started = time.perf_counter()
-        compiled.results.begin(encoder, self._buffers)
-        self.device.queue.submit([encoder.finish()])
-        self.submits += 1
-        if planned_s > self.slice_s / 4:
-            self.device.wait()
-            self._learn(batch, planned_s, time.perf_counter() - started)
+        yield batch, planned_s, True
 
     def _whole(self, room: int) -> int:
         """How many groups to dispatch where there is room for `room`: on software adapters as many for each core."""
@@ -272,42 +284,48 @@ class Executor:
         encoder = self.device.native.create_command_encoder()
         return encoder, encoder.begin_compute_pass()
 
+    def _record(self, stage: Any, compiled: Compiled, batch: Sequence[Part]) -> None:
+        limit = self.device.traits.limits.max_groups
+        written = compiled.written
+        calls: list[tuple[Call, int, int]] = []
+        for piece, first, count in batch:
+            if written[piece.slot] != (first, count):
+                self._write_uniforms(compiled, piece, first, count)
+            if count <= limit:
+                calls.append((piece.call, count, 1))
+            else:
+                rows = -(-count // limit)
+                calls.append((piece.call, -(-count // rows), rows))
+        self.device.fast.record(stage, calls)
+
     def _end(self, encoder: Any, stage: Any) -> float:
-        """Submit what was encoded; return when: devices begin before `submit` returns."""
-        stage.end()
+        """Submit what was recorded; return when: devices begin before `submit` returns."""
+        if stage is not None:
+            stage.end()
         started = time.perf_counter()
         self.device.queue.submit([encoder.finish()])
         self.submits += 1
         return started
 
-    def _settle_slice(
-        self, batch: list[tuple[Piece, int]], planned_s: float, started: float, between: Callable[[], None] | None
-    ) -> None:
-        self.device.wait()
-        self._learn(batch, planned_s, time.perf_counter() - started)
-        if between:
-            between()
-
     def _rate(self, piece: Piece) -> float:
         return self._rates.get(piece.program.digest, _FIRST_RATE[self.device.traits.kind])
 
-    def _learn(self, batch: list[tuple[Piece, int]], planned_s: float, took_s: float) -> None:
+    def _learn(self, batch: Sequence[Part], planned_s: float, took_s: float) -> None:
         """Correct the rates by what the slice really took."""
         self.longest_slice_s = max(self.longest_slice_s, took_s)
         if not batch or planned_s <= 0:
             return
         ratio = max(took_s, _MEASURABLE_S / 4) / planned_s
         ratio = min(max(ratio, 1 / _RATE_STEP), _RATE_STEP)
-        if 0.5 < ratio < 2.0:
-            ratio = math.sqrt(ratio)  # near enough: half the way, so that noise evens out
-        for digest, rate in {piece.program.digest: self._rate(piece) for piece, _ in batch}.items():
+        if 0.5 < ratio < 1.0:
+            ratio **= 0.25  # slower counts at once, faster little by little: 95 of 100 slices must hold, not half
+        for digest, rate in {piece.program.digest: self._rate(piece) for piece, _, _ in batch}.items():
             self._rates[digest] = rate * ratio
 
     def _write_uniforms(self, compiled: Compiled, piece: Piece, first: int, count: int) -> None:
-        if compiled.written[piece.slot] != (first, count):
-            data = piece.program.pack(first, count, piece.uniforms)
-            self.device.queue.write_buffer(compiled.uniforms, piece.slot * UNIFORM_STEP, data)
-            compiled.written[piece.slot] = (first, count)
+        data = piece.program.pack(first, count, piece.uniforms)
+        self.device.queue.write_buffer(compiled.uniforms, piece.slot * UNIFORM_STEP, data)
+        compiled.written[piece.slot] = (first, count)
 
     # ---- what is kept -----------------------------------------------------------------------------------------------
 
@@ -330,14 +348,6 @@ class Executor:
         self._buffers.forget()
         self._warm.clear()
         self._generation = self.device.generation
-
-
-def _encode(stage: Any, piece: Piece, count: int, limit: int, before: Piece | None = None) -> None:
-    rows = -(-count // limit)
-    if before is None or before.program is not piece.program:
-        stage.set_pipeline(piece.program.pipeline)
-    stage.set_bind_group(0, piece.group, (piece.slot * UNIFORM_STEP,))
-    stage.dispatch_workgroups(-(-count // rows), rows)
 
 
 def _dtype(arrays: Mapping[str, Array]) -> str:

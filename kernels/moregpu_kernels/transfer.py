@@ -115,14 +115,11 @@ class Results:
         arrays: dict[str, Array] = {n: np.empty(r.shape, r.dtype) for n, r in self.results.items()}
         if self._offsets:
             staging = buffers.staging(self._staged_bytes)
-            staging.map_sync("READ", 0, self._staged_bytes)
-            try:
-                view = np.frombuffer(staging.read_mapped(0, self._staged_bytes, copy=False), np.uint8)
+            with device.fast.reading(staging, self._staged_bytes) as mapped:
+                view = np.frombuffer(mapped, np.uint8)
                 for name, offset in self._offsets.items():
                     _bytes_of(arrays[name])[:] = view[offset : offset + arrays[name].nbytes]
                 del view
-            finally:
-                staging.unmap()
         for name, result in self.results.items():
             if result.size_bytes and name not in self._offsets:
                 _read_large(device, buffers, result, _bytes_of(arrays[name]))
@@ -153,13 +150,8 @@ def _read_large(device: Device, buffers: Buffers, result: Result, target: NDArra
         encoder = device.native.create_command_encoder()
         encoder.copy_buffer_to_buffer(result.buffer, first, staging, 0, round_up(size, 4))
         device.queue.submit([encoder.finish()])
-        staging.map_sync("READ", 0, round_up(size, 4))
-        try:
-            view = np.frombuffer(staging.read_mapped(0, round_up(size, 4), copy=False), np.uint8)
-            target[first : first + size] = view[:size]
-            del view
-        finally:
-            staging.unmap()
+        with device.fast.reading(staging, round_up(size, 4)) as mapped:
+            target[first : first + size] = np.frombuffer(mapped, np.uint8)[:size]
 
 
 def _bytes_of(array: Array) -> NDArray[np.uint8]:

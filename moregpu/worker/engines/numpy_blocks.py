@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from moregpu_kernels.blocks import BLOCK_ELEMENTS, compute
+from moregpu_kernels.blocks import BLOCK_ELEMENTS, STREAM_ELEMENTS, STREAMED, compute
 from moregpu_kernels.operations import LAYERNORM_EPSILON
 
 from moregpu.worker.engines.pace import Pace
@@ -30,7 +30,7 @@ def blockwise(operation: str, operands: Sequence[Array], scalar: np.float32, out
         for row in range(len(out)):
             _LONG[operation](operands[0][row], out[row], pace)
         return
-    step = max(1, BLOCK_ELEMENTS // row_elements)
+    step = max(1, (STREAM_ELEMENTS if operation in STREAMED else BLOCK_ELEMENTS) // row_elements)
     row = 0
     while row < len(out):
         # One piece between two looks at the clock: as many blocks as fit a slice.

@@ -42,11 +42,16 @@ def product(a: Array, b: Array, out: Array, pace: Pace) -> None:
         width = max(1, min(columns - column, int(pace.room() / (2.0 * block * min(THINNEST, rows)))))
         row = 0
         while row < rows:
-            height = max(1, min(rows - row, int(pace.room() / (2.0 * block * width))))
+            height = _even(rows - row, int(pace.room() / (2.0 * block * width)))
             place = slice(row, row + height), slice(column, column + width)
             _tile(a[place[0]], right[:, place[1]], out[place], block, pace)
             row += height
         column += width
+
+
+def _even(left: int, most: int) -> int:
+    """Rows of the next piece: of as few pieces as there must be, equal ones, since BLAS is slow on a thin last one."""
+    return -(-left // -(-left // max(1, min(left, most))))
 
 
 def _tile(a: Array, b: Array, out: Array, block: int, pace: Pace) -> None:

@@ -206,19 +206,19 @@ class Clock:
 def test_pieces_fill_a_slice_once_the_speed_is_known() -> None:
     clock, speeds = Clock(), dict[str, float]()
     throttle = Throttle(slice_s=0.05)
-    pace = Pace("gelu", 1e9, throttle, speeds, clock)
+    pace = Pace("gelu", 1e9, throttle, speeds, clock, clock)
     assert pace.room() == FIRST_GUESS * 0.05 * 0.6
     for _ in range(12):
         amount = pace.room()
         clock.now += amount / 1e8  # this machine does 1e8 a second
         pace.done(amount)
     assert pace.room() == pytest.approx(1e8 * 0.05 * 0.6, rel=0.01)
-    assert Pace("gelu", 1e9, throttle, speeds, clock).room() == pace.room()
+    assert Pace("gelu", 1e9, throttle, speeds, clock, clock).room() == pace.room()
 
 
 def test_a_pause_comes_before_a_slice_would_be_overrun() -> None:
     clock, throttle = Clock(), Throttle(slice_s=0.05)
-    pace = Pace("relu", 100.0, throttle, {"relu": 1000.0}, clock)
+    pace = Pace("relu", 100.0, throttle, {"relu": 1000.0}, clock, clock)
     for _ in range(5):
         clock.now += 0.02
         pace.done(10.0)
@@ -233,7 +233,7 @@ def test_time_spent_paused_says_nothing_about_speed() -> None:
         def pause_point(self, share_done: float | None = None) -> None:
             clock.now += 10.0
 
-    pace = Pace("relu", 1e9, Sleeper(), speeds, clock)
+    pace = Pace("relu", 1e9, Sleeper(), speeds, clock, clock)
     for _ in range(20):
         clock.now += 0.03
         pace.done(3e6)
@@ -242,7 +242,7 @@ def test_time_spent_paused_says_nothing_about_speed() -> None:
 
 def test_a_slower_machine_is_noticed_at_once() -> None:
     clock, speeds = Clock(), {"relu": 1e9}
-    pace = Pace("relu", 1e9, Throttle(), speeds, clock)
+    pace = Pace("relu", 1e9, Throttle(), speeds, clock, clock)
     clock.now += 0.1
     pace.done(1e6)
     assert speeds["relu"] == pytest.approx(1e7)

@@ -1,0 +1,66 @@
+"""The calls that go straight to wgpu-native: the same work as through wgpu-py, and what goes wrong is said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from moregpu_kernels.device import Device, is_native_error
+from moregpu_kernels.executor import Executor
+from moregpu_kernels.fuse import step
+
+
+def test_what_is_recorded_directly_is_what_wgpu_py_would_record(device: Device):
+    executor = Executor(device)
+    x = np.arange(7, dtype=np.float32)
+    executor.run([step("scale", {"a": "x"}, "y", scalar=3.0)], {"x": x}, ["y"])
+    (compiled,) = executor._compiled.values()  # pyright: ignore[reportPrivateUsage]
+    (piece,) = compiled.pieces
+    device.queue.write_buffer(compiled.results.results["y"].buffer, 0, bytes(32))
+    encoder = device.native.create_command_encoder()
+    stage = encoder.begin_compute_pass()
+    stage.set_pipeline(piece.program.pipeline)
+    stage.set_bind_group(0, piece.group, (0,))
+    stage.dispatch_workgroups(piece.groups)
+    stage.end()
+    device.queue.submit([encoder.finish()])
+    by_wgpu = bytes(device.queue.read_buffer(compiled.results.results["y"].buffer, 0, 28))
+    np.testing.assert_array_equal(np.frombuffer(by_wgpu, np.float32), 3 * x)
+    np.testing.assert_array_equal(
+        executor.run([step("scale", {"a": "x"}, "y", scalar=3.0)], {"x": x}, ["y"])["y"], 3 * x
+    )
+
+
+def test_a_staging_buffer_is_read_again_and_again(device: Device):
+    staging = device.buffer(256, staging=True)
+    source = device.buffer(256)
+    for number in (1, 2, 3):
+        device.queue.write_buffer(source, 0, np.full(4, number, np.uint32))
+        encoder = device.native.create_command_encoder()
+        encoder.copy_buffer_to_buffer(source, 0, staging, 0, 16)
+        device.queue.submit([encoder.finish()])
+        with device.fast.reading(staging, 16) as mapped:
+            assert list(np.frombuffer(mapped, np.uint32)) == [number] * 4
+    device.free(staging)
+    device.free(source)
+
+
+def test_a_dispatch_that_the_driver_refuses_is_an_error_by_the_end_of_its_pass(device: Device):
+    executor = Executor(device)
+    executor.run([step("relu", {"a": "x"}, "y")], {"x": np.ones(4, np.float32)}, ["y"])
+    (compiled,) = executor._compiled.values()  # pyright: ignore[reportPrivateUsage]
+    encoder = device.native.create_command_encoder()
+    stage = encoder.begin_compute_pass()
+    device.fast.record(stage, [(compiled.pieces[0].call, device.traits.limits.max_groups + 1, 1)])
+    with pytest.raises(Exception, match=r"workgroup|dispatch") as raised:
+        stage.end()
+        encoder.finish()
+    assert is_native_error(raised.value)
+
+
+def test_reading_on_a_lost_device_raises_and_does_not_wait(device: Device):
+    lost = Device(device.info, 1 << 20)
+    staging = lost.buffer(256, staging=True)
+    lost.native.destroy()
+    with pytest.raises(Exception) as raised, lost.fast.reading(staging, 16):
+        pass
+    assert is_native_error(raised.value)
