@@ -209,6 +209,18 @@ class DigestMismatch(MoreGPUError):
     code, title, status, exit_code = "digest-mismatch", "The bytes are not what their name says", 422, 1
 
 
+class EnvironmentUnavailable(MoreGPUError):
+    """A worker cannot make the Python environment that a function needs now: no network, no such interpreter."""
+
+    code, title, status, exit_code = "environment", "The environment cannot be had there", 503, 7
+
+
+class EnvironmentRefused(InvalidJob):
+    """No worker could make the Python environment: no such package, no wheels, not a package's name."""
+
+    code, title = "environment-refused", "The environment cannot be had"
+
+
 class EngineError(MoreGPUError):
     """An engine could not run a task: out of memory, device lost, crash of the compute child."""
 

@@ -1,0 +1,1 @@
+"""Python environments for functions: built once by uv, kept by what they hold, read-only to jobs."""

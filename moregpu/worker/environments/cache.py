@@ -1,0 +1,95 @@
+"""The environments of a worker: found by what they hold, built once, the longest unused thrown away."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import os
+import shutil
+import time
+from pathlib import Path
+
+import msgspec
+
+from moregpu.errors import EnvironmentUnavailable, MoreGPUError
+from moregpu.worker.environments import index
+from moregpu.worker.environments.build import build, is_frozen, save
+from moregpu.worker.environments.requirements import checked, name_of
+from moregpu.worker.sandbox.box import Runtime, own_runtime
+
+KEPT = 16
+"""Environments; one with torch takes gigabytes."""
+
+AGAIN_S = 60.0
+"""What could not be built is not tried again before: a job's retries would only wait for the network each time."""
+
+_log = logging.getLogger(__name__)
+
+
+class Environments:
+    """All environments below one folder. Lives on the event loop."""
+
+    def __init__(self, folder: Path, *, downloads: bool = False):
+        """`downloads`: whether a Python that the machine lacks may be fetched."""
+        self._folder = folder
+        self._downloads = downloads
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._failed: dict[str, tuple[float, MoreGPUError]] = {}
+
+    async def runtime(self, python: str, requires: tuple[str, ...]) -> Runtime:
+        """The Python of that minor version with these packages, built if need be.
+
+        Without packages it is the worker's own Python where that has the version. Raises `EnvironmentRefused` for what
+        no worker could build, `EnvironmentUnavailable` for what this one cannot build now.
+        """
+        requires = checked(python, requires)
+        if not requires and not is_frozen() and importlib.util.find_spec("cloudpickle") is not None:
+            own = own_runtime()
+            if own.version == python:
+                return own
+        name = name_of(python, requires)
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            return self._ready(name) or await self._build(name, python, requires)
+
+    def _ready(self, name: str) -> Runtime | None:
+        folder = self._folder / name
+        try:
+            runtime = msgspec.json.decode((folder / "ready.json").read_bytes(), type=Runtime)
+        except (OSError, msgspec.MsgspecError):
+            return None
+        if not Path(runtime.python).exists():  # the interpreter it was built on is gone
+            return None
+        os.utime(folder / "ready.json")
+        return runtime
+
+    async def _build(self, name: str, python: str, requires: tuple[str, ...]) -> Runtime:
+        failed = self._failed.pop(name, None)
+        if failed is not None and time.monotonic() - failed[0] < AGAIN_S:
+            self._failed[name] = failed
+            raise type(failed[1])(failed[1].detail, failed[1].hint)
+        folder = self._folder / name
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        started = time.monotonic()
+        try:
+            runtime = await build(folder, python, requires, index.variables(os.environ), downloads=self._downloads)
+            save(runtime, folder)
+        except MoreGPUError as error:
+            self._failed[name] = (time.monotonic(), error)
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            raise
+        except OSError as error:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            raise EnvironmentUnavailable(f"the environment could not be built: {error.strerror or error}") from error
+        except asyncio.CancelledError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        _log.info("an environment with %s was built in %.1f s", requires, time.monotonic() - started)
+        await asyncio.to_thread(self._throw_away, name)
+        return runtime
+
+    def _throw_away(self, but: str) -> None:
+        ready = sorted(self._folder.glob("*/ready.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in ready[KEPT:]:
+            if path.parent.name != but:
+                shutil.rmtree(path.parent, ignore_errors=True)
