@@ -66,6 +66,7 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     amount: float = 0.0
     speed_key: str = ""
     seconds: float = 0.0
+    worked_s: float = 0.0  # as its worker says: set-up left out
     duty: float = 1.0
     fresh: bool = False  # accepted now, not long ago: counts once
     units: int = 0  # elements of its outputs

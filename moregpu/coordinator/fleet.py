@@ -13,6 +13,7 @@ from moregpu.coordinator.session import WorkerSession
 from moregpu.coordinator.store.protocol import FleetWorker, WorkerRow
 from moregpu.coordinator.trust import is_on_probation
 from moregpu.wire.messages import FromCoordinator, Hello, Limits
+from moregpu.workloads.function.plan import SPEEDS
 from moregpu.workloads.protocol import NOMINAL_BYTES, FleetSummary, WorkerProfile
 
 TRUSTED_S = 0.05
@@ -34,6 +35,12 @@ MAX_SPEED = 1e16
 
 DEFAULT_MEMORY_BYTES = 1 << 30
 
+MAX_PROGRAMS = 256
+"""Programs whose calls' speed is kept, for each worker."""
+
+LEAST_WORK_S = 1e-5
+"""No task of calls takes less."""
+
 
 class Member:
     """A worker that is connected: its row, its session, and the way to send to it."""
@@ -54,6 +61,8 @@ class Member:
         self.end = end
         self.connected_at = connected_at
         self.speeds: dict[str, float] = dict(row.speeds)
+        self.call_speeds: dict[str, float] = {}
+        """Of single programs of submitters: kept while the worker is connected, the ones used last."""
         self.learnt = False
         """Speeds changed since they were last saved."""
         self.must_prove = False
@@ -80,7 +89,9 @@ class Member:
         """As cutting sees it."""
         memory = max((device.memory_bytes for device in self.row.devices), default=0)
         return WorkerProfile(
-            speeds=self.speeds, duty=self.duty, memory_budget_bytes=memory // 2 or DEFAULT_MEMORY_BYTES
+            speeds=self.speeds | self.call_speeds if self.call_speeds else self.speeds,
+            duty=self.duty,
+            memory_budget_bytes=memory // 2 or DEFAULT_MEMORY_BYTES,
         )
 
     @property
@@ -194,6 +205,9 @@ class Fleet:
         """Take an accepted task's timing, by our own clock, into the worker's speeds."""
         if ruling.amount <= 0.0 or not ruling.seconds > 0.0 or not ruling.speed_key:
             return
+        if ruling.speed_key.startswith(SPEEDS):
+            _learn_calls(member, ruling)
+            return
         measured = ruling.amount / (ruling.seconds * max(0.05, min(1.0, ruling.duty)))
         known = member.speeds.get(ruling.speed_key)
         measured = min(measured, MAX_SPEED if known is None else GROWTH * known)
@@ -208,6 +222,20 @@ class Fleet:
         member.speeds[ruling.speed_key] = speed
         member.learnt = True
         self.changed()
+
+
+def _learn_calls(member: Member, ruling: Ruling) -> None:
+    """How fast a worker makes a program's calls, which decides how many make a task.
+
+    Its own figure, where that is lower than ours: only it can tell the calls from the start of their sandbox. A lie
+    makes its tasks too long, nothing else.
+    """
+    worked_s = min(ruling.seconds, max(ruling.worked_s, LEAST_WORK_S))
+    measured = min(ruling.amount / (worked_s * max(0.05, min(1.0, ruling.duty))), MAX_SPEED)
+    known = member.call_speeds.pop(ruling.speed_key, None)
+    member.call_speeds[ruling.speed_key] = measured if known is None else (1.0 - WEIGHT) * known + WEIGHT * measured
+    if len(member.call_speeds) > MAX_PROGRAMS:
+        del member.call_speeds[next(iter(member.call_speeds))]
 
 
 def lower(owner: Limits, admin: Limits) -> Limits:

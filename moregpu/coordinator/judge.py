@@ -300,15 +300,16 @@ class Judge:
             error = TaskError(code="input-lost", message=str(finding), fault="task")
             return Failed(ref=case.ref, error=error, seconds=case.seconds, final=True)
         claimed = case.entry.error
-        # No kind that exists runs a submitter's own code, so "the task's fault" is a claim that no worker may make:
-        # one lying worker would end every job it touches.
-        fault = "worker" if claimed is not None and claimed.fault == "worker" else "engine"
+        # Where no submitter's own code runs, "the task's fault" is a claim that no worker may make: one lying worker
+        # would end every job it touches.
+        believed = ("worker", "task") if case.assignment.kind == "function" else ("worker",)
+        fault = claimed.fault if claimed is not None and claimed.fault in believed else "engine"
         return Failed(
             ref=case.ref,
             error=TaskError(code=finding.code, message=finding.message, fault=fault),
             proven_wrong=finding.proven,
             seconds=case.seconds,
-            final=self._hopeless(case.job, case.task, worker.id),
+            final=fault == "task" or self._hopeless(case.job, case.task, worker.id),
         )
 
     def _ruling(self, case: Case, outcome: Accepted | Voted | Failed, done: Completed, sound: Sound | None) -> Ruling:
@@ -321,6 +322,7 @@ class Judge:
             amount=cost.amount if accepted and case.held is not None else 0.0,
             speed_key=cost.speed_key,
             seconds=case.seconds,
+            worked_s=sound.ran.seconds if sound is not None else 0.0,
             duty=sound.ran.duty if sound is not None else 1.0,
             fresh=accepted and case.task.state is not TaskState.DONE,
             units=sum(prod(planned.shape) for planned in case.task.spec.outputs.values()),
