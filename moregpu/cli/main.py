@@ -40,7 +40,7 @@ COMMANDS: dict[str, Command] = {
     "retry": Command("moregpu.cli.jobs", "retry", "Submit a job again that ended badly."),
     "workers": Command("moregpu.cli.pool", "workers", "List workers."),
     "worker": Command("moregpu.cli.worker", "app", "Pause, limit, approve or remove a worker."),
-    "pool": Command("moregpu.cli.whole", "app", "Look at the pool, rename it, rotate its key."),
+    "pool": Command("moregpu.cli.whole", "app", "Look at the pool, rename it, back it up, rotate its key."),
     "network": Command("moregpu.cli.network", "network", "Round trip and throughput per worker."),
     "top": Command("moregpu.cli.network", "top", "Load and workers, again and again."),
     "audit": Command("moregpu.cli.pool", "audit", "Verify the ledger of results."),

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moregpu.cli.reach import ProfileOption, reach
-from moregpu.cli.show import JsonOption, print_json, print_table, seconds
-from moregpu.cli.whole import size
+from moregpu.cli.show import JsonOption, print_json, print_table, seconds, size
 
 if TYPE_CHECKING:
     from moregpu.client.pool import Pool

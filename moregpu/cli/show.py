@@ -17,6 +17,8 @@ from moregpu.wire.text import clean
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of text.")]
 
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
 
 def print_json(value: Any) -> None:
     """Print one value on one line."""
@@ -70,6 +72,17 @@ def left(wall: float | None) -> str:
 def counted(count: int, singular: str, plural: str = "") -> str:
     """Write `1 task`, `2 tasks`."""
     return f"{count} {singular if count == 1 else plural or singular + 's'}"
+
+
+def size(count: float | None) -> str:
+    """Bytes as people read them."""
+    if count is None:
+        return "no limit"
+    for unit in _UNITS[:-1]:
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} {_UNITS[-1]}"
 
 
 def progress_line() -> Callable[[str], None] | None:

@@ -6,18 +6,21 @@ from typing import Annotated, Literal
 
 import typer
 
+from moregpu.cli.backup import backup, restore
 from moregpu.cli.reach import ProfileOption, reach
-from moregpu.cli.show import JsonOption, ago, print_facts, print_json
+from moregpu.cli.show import JsonOption, ago, print_facts, print_json, size
 from moregpu.wire.api import PoolChange, PoolView, RotateRequest
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
 
 @app.callback()
 def pool() -> None:
-    """Look at the pool, rename it, limit what it keeps, rotate its key."""
+    """Look at the pool, rename it, limit what it keeps, rotate its key, back it up."""
+
+
+app.command()(backup)
+app.command()(restore)
 
 
 @app.command()
@@ -66,17 +69,6 @@ def rotate(
             ("", "workers learn it as they connect; then: moregpu pool rotate finish" if view.rotating else ""),
         ]
     )
-
-
-def size(count: float | None) -> str:
-    """Bytes as people read them."""
-    if count is None:
-        return "no limit"
-    for unit in _UNITS[:-1]:
-        if count < 1024:
-            return f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:.3g} {_UNITS[-1]}"
 
 
 def _show(view: PoolView, as_json: bool) -> None:

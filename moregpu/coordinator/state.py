@@ -1,7 +1,7 @@
 """The state folder of a coordinator: 0700, its files 0600, one coordinator at a time, keys sealed at rest.
 
     pool.json        version, id of this state, where it lay when it was last opened
-    lock             held by the running coordinator
+    lock             held by the running coordinator; backup.lock by whoever takes a backup
     keys             the pool's private keys, sealed
     tls-cert.pem     the certificate; tls-key.pem its key, encrypted
     pool.sqlite      the store; rows that hold keys are sealed in it
@@ -16,9 +16,10 @@ folder alone is worth nothing there. `pool.json` is written last: a folder that 
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from moregpu.errors import StateRefused, VersionMismatch
 from moregpu.platform.private import check_private, private_folder, read_private, write_private
-from moregpu.platform.secrets import TokenStore
+from moregpu.platform.secrets import Kept, TokenStore
 from moregpu.wire.identity import PoolKeys
 
 STATE_VERSION = 1
@@ -124,6 +125,49 @@ def open_state(
         raise
 
 
+def sealed_under(path: Path, tokens: TokenStore | None = None) -> tuple[str, bytes]:
+    """(id, wrapping key) of a state folder, whether or not a coordinator has it open. Raises what `open_state` does."""
+    check_private(path)
+    description = _described(path)
+    if description is None:
+        raise StateRefused(f"{path} holds no pool that was finished", "start it once: moregpu serve")
+    return description.id, _wrap_key(description, tokens if tokens is not None else TokenStore(path / "secrets"))
+
+
+@contextlib.contextmanager
+def one_backup(path: Path) -> Generator[None]:
+    """Let one backup at a time be taken of a folder; whatever an earlier one left may then be cleared away."""
+    lock = _locked(path, "backup.lock", f"another backup of {path} is being taken", "wait for it")
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def held_empty(path: Path) -> Generator[None]:
+    """Hold an empty folder, made where there is none, so that no coordinator begins a pool in it."""
+    private_folder(path)
+    if any(path.iterdir()):
+        raise StateRefused(f"{path} is not empty", "give the pool that comes back a folder of its own: --state DIR")
+    lock = _locked(path)
+    try:
+        yield
+    finally:
+        os.close(lock)
+        if not (path / "pool.json").exists():
+            (path / "lock").unlink(missing_ok=True)
+
+
+def make_restored(path: Path, id: str, wrap_key: bytes, tokens: TokenStore | None = None) -> Kept:
+    """Make the files that were put into a held folder a pool's state; returns where its wrapping key went."""
+    PoolKeys.load(_unsealed(path, wrap_key, id))
+    store = tokens if tokens is not None else TokenStore(path / "secrets")
+    kept = store.put(_name(id), base64.b64encode(wrap_key).decode())
+    _describe(path, id, kept)
+    return kept
+
+
 def derived(key: bytes, purpose: str) -> bytes:
     """A subkey of 32 bytes for one purpose."""
     return blake3(key, derive_key_context=purpose).digest()
@@ -142,16 +186,16 @@ def _check_files(path: Path) -> None:
             _check_files(entry)
 
 
-def _locked(path: Path) -> int:
-    """Take the folder's lock; it goes with the process, however that ends."""
-    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+def _locked(path: Path, name: str = "lock", why: str = "", hint: str = "") -> int:
+    """Take one of the folder's locks; it goes with the process, however that ends."""
+    lock = os.open(path / name, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _lock_file(lock)
     except OSError as error:
         os.close(lock)
         raise StateRefused(
-            f"another coordinator uses {path}",
-            "stop it, or give this one a folder of its own: moregpu serve --state DIR",
+            why or f"another coordinator uses {path}",
+            hint or "stop it, or give this one a folder of its own: moregpu serve --state DIR",
         ) from error
     return lock
 
@@ -213,11 +257,16 @@ def _made(path: Path, lock: int, store: TokenStore, entropy: Callable[[int], byt
     kept = store.put(_name(id), base64.b64encode(wrap_key).decode())
     keys = PoolKeys.generate()
     write_private(path / "keys", _sealed(keys.dump(), wrap_key, id, entropy))
+    return StateFolder(path, lock, _describe(path, id, kept), wrap_key, keys, fresh=True)
+
+
+def _describe(path: Path, id: str, kept: Kept) -> _Description:
+    """Write `pool.json`, after all that it speaks of."""
     description = _Description(
         version=STATE_VERSION, id=id, path=str(path), inode=path.stat().st_ino, secrets=kept.value
     )
     write_private(path / "pool.json", msgspec.json.encode(description))
-    return StateFolder(path, lock, description, wrap_key, keys, fresh=True)
+    return description
 
 
 def _name(id: str) -> str:
