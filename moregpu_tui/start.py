@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import time
 
 from moregpu.client.access import Access, find_access
 from moregpu.client.pool import connect
-from moregpu.errors import MoreGPUError, NotConfigured, StateRefused, Unavailable, Unreachable
+from moregpu.errors import MoreGPUError, NotConfigured, PortInUse, StateRefused, Unavailable, Unreachable
+from moregpu.platform import services
 from moregpu.platform.paths import Profile, load_profile, log_folder, profile_token_ref, save_profile
 from moregpu.platform.private import private_folder
 from moregpu.platform.secrets import TokenStore
@@ -22,9 +24,10 @@ PROFILE = "local"
 
 
 async def start_pool(port: int | None = None) -> tuple[str, Access]:
-    """Start `moregpu serve` in a session of its own and wait until it answers; what to tell, and how to reach it.
+    """Start `moregpu serve` as this system's own service, else as a process of its own; wait until it answers.
 
-    Raises what the coordinator said when it ended instead: a taken port, a state folder that cannot be trusted.
+    Gives what to tell, and how to reach it. Raises what the coordinator said when it ended instead: a taken port, a
+    state folder that cannot be trusted.
     """
     return await asyncio.to_thread(_start, port)
 
@@ -37,11 +40,33 @@ async def join_as_client(line: str) -> tuple[str, Access]:
 def _start(port: int | None) -> tuple[str, Access]:
     private_folder(log_folder())
     chosen = port if port is not None else int(os.environ.get("MOREGPU_PORT", "8787"))
+    _must_be_free(chosen)
+    # What it prints once (admin line, invite) goes nowhere: the console has the profile that it saves.
+    argv = [sys.executable, "-m", "moregpu", "serve", "--quiet", "--port", str(chosen)]
+    service = services.enable_coordinator(argv)
+    return _await_service(service) if service else _await_process(argv)
+
+
+def _await_service(service: str) -> tuple[str, Access]:
+    until = time.monotonic() + START_S
+    while time.monotonic() < until and not services.coordinator_failed():
+        if (access := _answering()) is not None:
+            return (
+                f"the pool runs on this machine as {service}: it stays when you quit, and comes with each login",
+                access,
+            )
+        time.sleep(LOOK_S)
+    services.disable_coordinator()
+    raise Unreachable(
+        f"{service} did not answer: it was taken away again", f"journalctl --user -u {services.COORDINATOR_UNIT}"
+    )
+
+
+def _await_process(argv: list[str]) -> tuple[str, Access]:
     path = log_folder() / "coordinator-start.log"
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as said:
         process = subprocess.Popen(
-            # What it prints once (admin line, invite) goes nowhere: the console has the profile that it saves.
-            [sys.executable, "-m", "moregpu", "serve", "--port", str(chosen)],
+            argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=said,
@@ -53,15 +78,36 @@ def _start(port: int | None) -> tuple[str, Access]:
             lines = path.read_text(errors="replace").strip().splitlines()
             reason = lines[-1].removeprefix("moregpu: ") if lines else f"exit status {process.returncode}"
             raise MoreGPUError(f"the coordinator ended at once: {reason[:300]}", f"its log is {path}")
-        try:
-            connect(profile=PROFILE, timeout_s=0.0).close()
-        except (NotConfigured, StateRefused, Unreachable, Unavailable):
-            time.sleep(LOOK_S)
-            continue
-        access = find_access(profile=PROFILE)
-        return f"the pool runs on this machine as a process of its own ({process.pid}): it stays when you quit", access
+        if (access := _answering()) is not None:
+            return (
+                f"the pool runs on this machine as a process of its own ({process.pid}), since there are no user "
+                "services here: it stays when you quit, but not beyond a restart of the machine",
+                access,
+            )
+        time.sleep(LOOK_S)
     process.terminate()
     raise Unreachable("the coordinator did not answer within a minute", f"its log is {path}")
+
+
+def _answering() -> Access | None:
+    """How to reach the coordinator, once it answers."""
+    try:
+        connect(profile=PROFILE, timeout_s=0.0).close()
+    except (NotConfigured, StateRefused, Unreachable, Unavailable):
+        return None
+    return find_access(profile=PROFILE)
+
+
+def _must_be_free(port: int) -> None:
+    """A service that cannot have its port would only say so in a journal. Raises `PortInUse`."""
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise PortInUse(
+                f"port {port} is taken: {error.strerror}", "MOREGPU_PORT=8788 moregpu-tui takes another"
+            ) from error
 
 
 def _join(line: str) -> tuple[str, Access]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import plistlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +76,17 @@ def desktop_entry(argv: Sequence[str]) -> str:
     )
 
 
-def launch_agent(argv: Sequence[str], *arguments: str) -> bytes:
+def launch_agent(
+    argv: Sequence[str], *arguments: str, label: str = LABEL, environment: Mapping[str, str] | None = None
+) -> bytes:
     """A LaunchAgent that starts it at login, once."""
     agent: dict[str, Any] = {
-        "Label": LABEL,
+        "Label": label,
         "ProgramArguments": [*argv, *arguments],
         "RunAtLoad": True,
         "KeepAlive": {"SuccessfulExit": False},
         "ProcessType": "Background",
+        **({"EnvironmentVariables": dict(environment)} if environment else {}),
     }
     return plistlib.dumps(agent)
 

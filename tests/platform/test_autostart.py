@@ -84,14 +84,18 @@ def test_the_entry_is_valid_where_that_can_be_checked(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_unit_is_valid_where_that_can_be_checked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("coordinator", [False, True])
+def test_the_unit_is_valid_where_that_can_be_checked(
+    coordinator: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOREGPU_HOME", str(tmp_path / "a home, 100% $mine"))
     checker = shutil.which("systemd-analyze")
     if checker is None:
         pytest.skip("missing: systemd-analyze; mend: apt-get install systemd")
-    file = tmp_path / services.UNIT
-    file.write_text(services.unit(["/bin/true", "--headless", "100%"]))
+    file = tmp_path / (services.COORDINATOR_UNIT if coordinator else services.UNIT)
+    file.write_text(services.unit(["/bin/true", "--headless", "100%"], coordinator=coordinator))
     done = subprocess.run([checker, "--user", "verify", file], capture_output=True, text=True, check=False)
-    assert services.UNIT not in done.stderr, done.stderr
+    assert file.name not in done.stderr, done.stderr
 
 
 def test_a_launch_agent_starts_once_and_again_only_after_a_failure() -> None:
