@@ -19,12 +19,12 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Generator, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from moregpu import __version__
 from moregpu.coordinator.archive import ArchiveWriter, Entry, entries
 from moregpu.coordinator.state import STATE_VERSION, held_empty, make_restored, one_backup, sealed_under
 from moregpu.coordinator.store import database
@@ -85,7 +85,7 @@ def back_up(state: Path, file: Path, passphrase: str, tokens: TokenStore | None 
                 made_at=time.time(),
                 state_version=STATE_VERSION,
                 database_version=_version_of(held / DATABASE),
-                moregpu=__version__,
+                moregpu=version("moregpu"),
             )
             with _new_file(begun) as out:
                 summary = _write(out, passphrase, about, state, held)
@@ -214,7 +214,7 @@ def _about(entry: Entry) -> About:
     newest = database.migrations()[-1][0]
     if about.state_version > STATE_VERSION or about.database_version > newest:
         raise VersionMismatch(
-            f"this backup is of MoreGPU {about.moregpu}, which is newer than this one ({__version__})",
+            f"this backup is of MoreGPU {about.moregpu}, which is newer than this one ({version('moregpu')})",
             "update MoreGPU on this machine; nothing was changed",
         )
     return about
