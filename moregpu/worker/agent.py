@@ -26,6 +26,8 @@ from moregpu.worker.compute import Compute
 from moregpu.worker.config import WorkerConfig
 from moregpu.worker.connections import Connections, Dropped, Refused
 from moregpu.worker.devices import lent_cores, machine_name, system_text, version
+from moregpu.worker.functions.offer import FunctionOffer, offer_functions
+from moregpu.worker.functions.room import FunctionRoom
 from moregpu.worker.home import WorkerHome
 from moregpu.worker.limits import WorkerLimits
 from moregpu.worker.probes.cpu import CpuLoad
@@ -113,6 +115,7 @@ class Agent:
         self._approved = True
         self._state: State = "starting"
         self._shown = Status()
+        self._room: FunctionRoom | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connections: Connections | None = None
         self._leaving = False
@@ -163,6 +166,7 @@ class Agent:
         cores = lent_cores(self._config.cores)
         found = await asyncio.to_thread(find_devices, cores, self._config.engine, self._config.device)
         self._found = found
+        offer = await offer_functions(self._config, self._home.folder)
         self._computes_on = found.told
         self._session = WorkerSession(
             keys,
@@ -174,8 +178,9 @@ class Agent:
                 system=system_text(),
                 version=version(),
                 devices=found.devices,
-                kinds=self._config.allowed_kinds,
-                consent=self._config.consent,
+                kinds=offer.kinds,
+                consent=offer.consent,
+                isolation=offer.level.isolation,
             ),
             self._limits.owner,
             self._random,
@@ -211,6 +216,7 @@ class Agent:
                 unload_s=self._config.unload_s,
                 again_s=self._config.again_s,
             )
+        self._open_room(offer, cores)
         self._settling: asyncio.TimerHandle | None = None
         self._cpu = CpuLoad(self._own_processes)
         if self._throttle is not None:
@@ -236,6 +242,8 @@ class Agent:
             await self._work.close()
             for compute in self._computes.values():
                 await compute.close()
+            if self._room is not None:
+                await self._room.close()
             self._transfers.close()
 
     async def _keys(self) -> WorkerKeys | None:
@@ -363,11 +371,12 @@ class Agent:
     def _decide_now(self) -> None:
         limits, session, now = self._limits, self._session, self._now()
         limits.look()
-        for device, compute in self._computes.items():
-            duty, before = self._decision(device).value, self._in_force.get(device, -1.0)
+        workers = [*self._computes.items(), *([("functions", self._room)] if self._room is not None else [])]
+        for name, worker in workers:
+            duty, before = self._decision(worker.device).value, self._in_force.get(name, -1.0)
             if abs(duty - before) >= SAME_DUTY or (duty == 0.0) != (before == 0.0):
-                self._in_force[device] = duty
-                compute.set_duty(duty)
+                self._in_force[name] = duty
+                worker.set_duty(duty)
         usable = [device for device in self._computes if device not in self._aside]
         told = limits.decision.reason
         shares = {device: self._decision(device).value for device in usable}
@@ -382,9 +391,21 @@ class Agent:
         session.owner = limits.owner
         self._show(self._settled_state() if session.member else self._state, limits.decision.reason)
 
+    def _open_room(self, offer: FunctionOffer, cores: int) -> None:
+        """Let functions in, where they are offered. They are the CPU's load: its share is theirs."""
+        self._room = offer.room(self._work, cores)
+        if self._room is not None:
+            self._work.rooms["function"] = self._room
+            self._kinds[self._room.device] = "cpu"
+
     def _own_processes(self) -> list[int]:
         """Whose load is not the owner's."""
-        return [os.getpid(), *(compute.pid for compute in self._computes.values() if compute.pid is not None)]
+        functions = self._room.pids if self._room is not None else []
+        return [
+            os.getpid(),
+            *functions,
+            *(compute.pid for compute in self._computes.values() if compute.pid is not None),
+        ]
 
     def _leave(self) -> None:
         if self._leaving:

@@ -63,6 +63,15 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             title="Functions", description="Whose Python code may run here: names, or * for all; none named: nobody's"
         ),
     ] = ()
+    functions_network: Annotated[
+        bool, Meta(title="Network", description="Functions that ask for the network get it: this machine's, unfiltered")
+    ] = False
+    functions_unconfined: Annotated[
+        bool, Meta(title="I trust this pool", description="Functions run also where no sandbox holds")
+    ] = False
+    python_downloads: Annotated[
+        bool, Meta(title="Interpreters", description="A Python that functions need and is not here may be downloaded")
+    ] = False
     paused: Annotated[bool, Meta(title="Paused", description="Start paused, and stay so until told to go on")] = False
 
     json_lines: Annotated[

@@ -26,7 +26,7 @@ from moregpu.worker.functions.lane import Confinement, Lane
 from moregpu.worker.memory import Region
 from moregpu.worker.sandbox.box import Box, Runtime, code_folder
 from moregpu.worker.sandbox.level import Level, readable_paths
-from moregpu.worker.sandbox.usage import folder_bytes, resident_bytes
+from moregpu.worker.sandbox.usage import family, folder_bytes, resident_bytes
 from moregpu.workloads.function.spec import ARGUMENTS, PROGRAM, RESULTS, SHARED, CallPlan
 
 TICK_S = 0.03
@@ -166,8 +166,8 @@ class FunctionRoom:
 
     @property
     def pids(self) -> list[int]:
-        """Of all sandboxes."""
-        return [lane.pid for lane in self._lanes]
+        """Of all processes in the sandboxes."""
+        return [pid for lane in self._lanes for pid in family(lane.pid)]
 
     @property
     def unanswered(self) -> int:

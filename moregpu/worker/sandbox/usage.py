@@ -11,16 +11,23 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 def resident_bytes(pid: int) -> int:
     """Memory that this process and all below it hold; what they share with files is left out."""
-    total, ahead = 0, [pid]
-    while ahead:
-        each = ahead.pop()
+    total = 0
+    for each in family(pid):
         with contextlib.suppress(OSError, ValueError, IndexError):
             # resident, less what is backed by files; shared memory (results under way) counts as files do
             fields = Path(f"/proc/{each}/statm").read_text().split()
             total += (int(fields[1]) - int(fields[2])) * _PAGE
-            for task in Path(f"/proc/{each}/task").iterdir():
-                ahead += map(int, (task / "children").read_text().split())
     return total
+
+
+def family(pid: int) -> list[int]:
+    """The process and all below it."""
+    found = [pid]
+    for each in found:  # grows while it is walked
+        with contextlib.suppress(OSError, ValueError):
+            for task in Path(f"/proc/{each}/task").iterdir():
+                found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def folder_bytes(folder: Path) -> int:
