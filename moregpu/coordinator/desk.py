@@ -251,12 +251,13 @@ class PoolDesk:
 
     def _committed(self, events: list[Event]) -> None:
         self._feed.committed(events)
-        for event in events:
-            if event.type in ENDS:
-                self._intake.ended(event.id)
-                if event.type != "job.done":
-                    self._results.withdraw(event.id)
-                self._dispatch.wake()  # jobs may have waited for it
+        ends = [event for event in events if event.type in ENDS]
+        for event in ends:
+            self._intake.ended(event.id)
+            if event.type != "job.done":
+                self._results.withdraw(event.id)
+        if ends:
+            self._dispatch.wake()  # jobs may have waited for it
 
     def _undone(self, undone: Undone) -> None:
         self._intake.undone(undone.jobs)

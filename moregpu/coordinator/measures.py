@@ -30,7 +30,7 @@ class Measures:
     def __init__(self, store: Store, clock: Clock):
         self._store = store
         self._clock = clock
-        self._ended: asyncio.Queue[str] = asyncio.Queue()
+        self._ended: asyncio.Queue[list[str]] = asyncio.Queue()
         self._queued_at: dict[str, float] = {}
         self.jobs = Counter("moregpu_jobs_ended_total", "Jobs that ended, by kernel and state", ("kernel", "state"))
         self.jobs_submitted = Counter("moregpu_jobs_total", "Jobs submitted since the coordinator started")
@@ -65,9 +65,10 @@ class Measures:
         sampling = asyncio.create_task(self._sample())
         try:
             while True:
-                row = await self._store.job(await self._ended.get())
-                if row is not None:
-                    self._job_ended(row)
+                for job in await self._ended.get():
+                    row = await self._store.job(job)
+                    if row is not None:
+                        self._job_ended(row)
         finally:
             unsubscribe()
             sampling.cancel()
@@ -113,7 +114,10 @@ class Measures:
     # ---- taking in
 
     def _committed(self, events: list[Event]) -> None:
+        ended: list[str] = []
         for event in events:
+            if not event.type.startswith("job."):
+                continue
             if event.type == "job.queued":
                 self.jobs_submitted.add(1)
                 self._queued_at[event.id] = event.at
@@ -123,7 +127,9 @@ class Measures:
                     self.queue_seconds.observe(max(0.0, event.at - queued_at))
             elif event.type in _ENDS:
                 self._queued_at.pop(event.id, None)
-                self._ended.put_nowait(event.id)
+                ended.append(event.id)
+        if ended:
+            self._ended.put_nowait(ended)
 
     def _job_ended(self, row: JobRow) -> None:
         kernel = str(getattr(row.spec, "operation", row.kind))

@@ -73,6 +73,13 @@ def leases_of(task: TaskRow) -> tuple[HeldLease, ...]:
     return (first,) if rival is None else (first, HeldLease(rival.attempt, rival.worker, rival.token, rival.expires))
 
 
+def leases_beside(task: TaskRow, token: bytes) -> list[HeldLease]:
+    """The leases that are out but the one under `token`."""
+    if task.rival is None and task.token == token:
+        return []  # as nearly always
+    return [lease for lease in leases_of(task) if lease.token != token]
+
+
 def standing(task: TaskRow | None, ref: LeaseRef, worker: str) -> Standing:
     """Judge a claim by task, attempt, token and worker: all four, or it is fenced."""
     if task is None or task.id != ref.task or not 1 <= ref.attempt <= len(task.attempts) or not ref.token:
@@ -83,6 +90,8 @@ def standing(task: TaskRow | None, ref: LeaseRef, worker: str) -> Standing:
     ended = _ENDED.get(attempt.state)
     if ended is not None:
         return ended
+    if task.token == ref.token and task.worker == worker and task.state is TaskState.LEASED:
+        return Standing.HELD
     if task.state is TaskState.WAITING and task.token == ref.token:
         return Standing.BACK
     return Standing.HELD if any(lease.token == ref.token for lease in leases_of(task)) else Standing.FENCED
@@ -175,8 +184,10 @@ def lost(task: TaskRow, token: bytes, wall: float, reason: str, *, keep_token: b
 def accepted(task: TaskRow, result: Accepted, wall: float) -> TaskRow:
     """A checked output: the task is done; who else tried stops. Votes that agree with it are accepted with it."""
     number = result.ref.attempt
-    task = _with(_out(task, wall, number, "another attempt was first"), number, AttemptState.RETURNED)
-    task = _with(task, number, AttemptState.ACCEPTED, ended_at=wall, seconds=result.seconds, error="")
+    task = _out(task, wall, number, "another attempt was first")
+    check_move(task.attempts[number - 1].state, AttemptState.RETURNED)
+    task = _moved_on(task, number, AttemptState.RETURNED, AttemptState.ACCEPTED, ended_at=wall,
+                     seconds=result.seconds, error="")  # fmt: skip
     for vote in task.votes:
         agrees = vote.worker in result.evidence.workers
         state = AttemptState.ACCEPTED if agrees else AttemptState.REJECTED
@@ -225,8 +236,9 @@ def failed(task: TaskRow, result: Failed, retries: int, wall: float) -> TaskRow:
     losses = task.losses + workers_fault
     others = len(leases_of(task)) > 1
     over = result.final or (not others and (failures >= max(1, retries) or losses >= MAX_LOSSES))
-    task = _with(_with(task, number, AttemptState.RETURNED), number, AttemptState.REJECTED, ended_at=wall,
-                 seconds=result.seconds, error=error)  # fmt: skip
+    check_move(task.attempts[number - 1].state, AttemptState.RETURNED)
+    task = _moved_on(task, number, AttemptState.RETURNED, AttemptState.REJECTED, ended_at=wall,
+                     seconds=result.seconds, error=error)  # fmt: skip
     task = replace(
         task,
         failures=failures,
@@ -260,15 +272,21 @@ def _moved(task: TaskRow, state: TaskState, **fields: Any) -> TaskRow:
 
 def _with(task: TaskRow, number: int, state: AttemptState, **fields: Any) -> TaskRow:
     """The task with one of its attempts moved."""
-    attempt = task.attempts[number - 1]
-    check_move(attempt.state, state)
+    return _moved_on(task, number, task.attempts[number - 1].state, state, **fields)
+
+
+def _moved_on(task: TaskRow, number: int, now: AttemptState, state: AttemptState, **fields: Any) -> TaskRow:
+    """The task with an attempt that stands at `now`, whatever its row says, moved to `state`."""
+    check_move(now, state)
     attempts = list(task.attempts)
-    attempts[number - 1] = replace(attempt, state=state, **fields)
+    attempts[number - 1] = replace(attempts[number - 1], state=state, **fields)
     return replace(task, attempts=tuple(attempts))
 
 
 def _out(task: TaskRow, wall: float, but: int, reason: str) -> TaskRow:
     """The task with every lease that is out, but that of one attempt, lost."""
+    if task.rival is None and (task.state is not TaskState.LEASED or _number(task, task.token) == but):
+        return task
     for lease in leases_of(task):
         if lease.attempt != but:
             task = _with(task, lease.attempt, AttemptState.LOST, ended_at=wall, error=reason)

@@ -237,6 +237,9 @@ _ENVELOPE_BYTES = 128
 
 
 def _pack(entries: Iterable[Any], message: Callable[[list[Any]], Packed], most: int = MAX_RECORD_BYTES) -> list[Packed]:
+    entries = list(entries)
+    if 0 < len(entries) <= most and len(_ENCODER.encode(whole := message(entries))) <= MAX_RECORD_BYTES:
+        return [whole]  # as nearly always
     packed: list[Packed] = []
     part: list[Any] = []
     room = MAX_RECORD_BYTES - _ENVELOPE_BYTES

@@ -8,6 +8,7 @@ nothing. The coordinator writes the same statement from its own store, taking on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import inf
 
 import msgspec
@@ -96,8 +97,8 @@ def statement(
             token,
             worker,
             kind,
-            digest(program),
-            digest(parameters),
+            _digest_again(program),
+            _digest_again(parameters),
             precision,
             [_row(tensor) for tensor in inputs],
             [_row(tensor) for tensor in outputs],
@@ -141,6 +142,12 @@ def in_order(tensors: Mapping[str, Described]) -> list[Described]:
 def digest(data: Buffer) -> bytes:
     """Plain BLAKE3, 32 bytes: of a statement, a program, parameters."""
     return blake3(data).digest()
+
+
+@lru_cache(256)
+def _digest_again(data: bytes) -> bytes:
+    """The digest of what comes with every task of a job, and of jobs that are alike."""
+    return digest(data)
 
 
 def batch_message(pool: bytes, worker: str, digests: Sequence[bytes]) -> bytes:

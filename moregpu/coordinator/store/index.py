@@ -40,7 +40,7 @@ class WorkIndex:
         self.followers: dict[str, set[str]] = {}
         """Job → jobs that wait for its end."""
         self._waiting: dict[str, set[str]] = {}
-        self._ready: dict[str, dict[Class, list[Rank]]] = {}
+        self._ready: dict[str, dict[Class, Ranks]] = {}
         self._ranks: dict[str, tuple[str, Class, Rank]] = {}  # job → where it is in `_ready`
         self._expiring: list[tuple[float, str, bytes]] = []
         self.turns = Turns()
@@ -93,6 +93,15 @@ class WorkIndex:
             _discard(self._waiting, row.job, row.id)
         if waits or (old is not None and old.state is TaskState.WAITING):
             self._rank(row.job)
+
+    def forget(self, job: JobRow) -> list[str]:
+        """An ended job leaves memory; gives the ids of its tasks.
+
+        As if `watch_job` and `watch_task` had seen its rows go; but of an ended job nothing is ready, leased or alive,
+        and one leaves for every job that ends.
+        """
+        self._born_or_gone(job, born=False)
+        return list(self.tasks_of.pop(job.id, {}).values())
 
     def _watch_leases(self, id: str, old: TaskRow | None, new: TaskRow | None) -> None:
         was = old is not None and old.state is TaskState.LEASED
@@ -158,7 +167,10 @@ class WorkIndex:
         if classes is None:
             classes = self._ready[job.submitter] = {}
             self.turns.enter(job.submitter)
-        insort(classes.setdefault(wanted, []), rank)
+        ranks = classes.get(wanted)
+        if ranks is None:
+            ranks = classes[wanted] = Ranks()
+        ranks.add(rank)
         self.version += 1
 
     def _unrank(self, id: str) -> None:
@@ -168,7 +180,7 @@ class WorkIndex:
         submitter, of_class, rank = known
         classes = self._ready[submitter]
         ranks = classes[of_class]
-        del ranks[bisect_left(ranks, rank)]
+        ranks.remove(rank)
         if not ranks:
             del classes[of_class]
         if not classes:
@@ -221,7 +233,7 @@ class WorkIndex:
         queues = [
             ranks
             for (_, barred), ranks in self._ready.get(submitter, {}).items()
-            if fits is None or fits(self._jobs[ranks[0][1]], barred)
+            if fits is None or fits(self._jobs[ranks.first[1]], barred)
         ]
         for _, id in queues[0] if len(queues) == 1 else heapq.merge(*queues):
             job = self._jobs[id]
@@ -267,10 +279,47 @@ class WorkIndex:
             "by_key": self.by_key,
             "followers": self.followers,
             "waiting": self._waiting,
-            "ready": self._ready,
+            "ready": {
+                submitter: {of_class: list(ranks) for of_class, ranks in classes.items()}
+                for submitter, classes in self._ready.items()
+            },
             "alive": self.alive,
             "tails": self.tails,
         }
+
+
+class Ranks:
+    """Ranks in order. Most leave at the front, and most come at the end: neither moves ten thousand others."""
+
+    def __init__(self) -> None:
+        self._ranks: list[Rank] = []
+        self._begin = 0  # those before it have left
+
+    def __bool__(self) -> bool:
+        return self._begin < len(self._ranks)
+
+    def __iter__(self) -> Iterator[Rank]:
+        return map(self._ranks.__getitem__, range(self._begin, len(self._ranks)))
+
+    @property
+    def first(self) -> Rank:
+        """The lowest."""
+        return self._ranks[self._begin]
+
+    def add(self, rank: Rank) -> None:
+        """Put one in its place."""
+        insort(self._ranks, rank, self._begin)
+
+    def remove(self, rank: Rank) -> None:
+        """Take one out that is there."""
+        at = bisect_left(self._ranks, rank, self._begin)
+        if at > self._begin:
+            del self._ranks[at]
+            return
+        self._begin += 1
+        if 2 * self._begin > len(self._ranks) + 32:
+            del self._ranks[: self._begin]
+            self._begin = 0
 
 
 def _discard(sets: dict[str, set[str]], key: str, value: str) -> None:

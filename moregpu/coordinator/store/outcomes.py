@@ -117,7 +117,7 @@ class Outcomes(Endings):
         return number
 
     def _accept(self, task: TaskRow, entry: Accepted, worker: str, batch: int, wall: float) -> Completed:
-        others = [lease for lease in transitions.leases_of(task) if lease.token != entry.ref.token]
+        others = transitions.leases_beside(task, entry.ref.token)
         suspects = [vote.worker for vote in task.votes if vote.worker not in entry.evidence.workers]
         task = self.tasks.put(task.id, transitions.accepted(task, entry, wall))
         job = transitions.advanced(self.jobs.rows[task.job], task, entry.checking_s)
@@ -200,7 +200,7 @@ class Outcomes(Endings):
     def _fail(self, task: TaskRow, entry: Failed, wall: float) -> Completed:
         job = self.jobs.rows[task.job]
         attempt = task.attempts[entry.ref.attempt - 1]
-        others = [lease for lease in transitions.leases_of(task) if lease.token != entry.ref.token]
+        others = transitions.leases_beside(task, entry.ref.token)
         task = self.tasks.put(task.id, transitions.failed(task, entry, job.spec.retries, wall))
         self._task_event("task.failed", job, [task.number], attempt.worker, wall)
         out: tuple[tuple[str, LeaseRef], ...] = ()

@@ -95,9 +95,10 @@ class Pages:
                 touched.add((change.new or change.old).job)
         for id in list(self.ended)[: len(self.ended) - keep]:
             if id not in touched:
-                for task in self.index.tasks(id):
-                    self.tasks.restore(task.id, None)
-                self.jobs.restore(id, None)
+                for task in self.index.forget(self.jobs.rows[id]):
+                    del self.tasks.rows[task]
+                    self.receipts.pop(task, None)
+                del self.jobs.rows[id], self.ended[id]
 
     def admit(self, job: JobRow, tasks: Iterable[TaskRow], receipts: dict[str, Receipt]) -> None:
         """Take back an ended job that was let go: rows as the disk has them."""

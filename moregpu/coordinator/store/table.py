@@ -126,8 +126,10 @@ class Table(Generic[Key, Row]):
 
     def put(self, key: Key, row: Row) -> Row:
         """Add or replace a row, to be committed."""
-        self._journal.changes.append(Change(self, key, self.rows.get(key), row))
-        self.restore(key, row)
+        old = self.rows.get(key)
+        self._journal.changes.append(Change(self, key, old, row))
+        self.rows[key] = row
+        self._changed(key, old, row)
         return row
 
     def drop(self, key: Key) -> None:
@@ -144,6 +146,9 @@ class Table(Generic[Key, Row]):
             self.rows.pop(key, None)
         else:
             self.rows[key] = row
+        self._changed(key, old, row)
+
+    def _changed(self, key: Key, old: Row | None, row: Row | None) -> None:
         if self._watch is not None:
             self._watch(old, row)
         if self._watch_keys is not None and (old is None) != (row is None):
