@@ -6,6 +6,7 @@ The bearer token goes out only over a verified connection, in a header.
 from __future__ import annotations
 
 import http.client
+import logging
 import socket
 import ssl
 import threading
@@ -20,8 +21,10 @@ from moregpu.wire.api import Problem
 from moregpu.wire.connection import open_http
 from moregpu.wire.retry import delays
 
+log = logging.getLogger(__name__)
+
 TRIES = 6
-"""Connections in a row without any progress, before giving up."""
+"""Connections in a row without any progress, before giving up: two seconds, or as long as the caller's patience."""
 
 PROBLEM_BYTES = 1 << 16
 """More of a refusal, or of a short answer, is not read."""
@@ -35,7 +38,10 @@ Send = Callable[[memoryview], None]
 class Calls:
     """Requests and answers, a thread at a time; `retrying` is what they run under."""
 
-    def __init__(self, address: str, pin: bytes | None, bearer: Callable[[], str], timeout_s: float) -> None:
+    def __init__(
+        self, address: str, pin: bytes | None, bearer: Callable[[], str], timeout_s: float, patience_s: float = 0.0
+    ) -> None:
+        self._patience_s = patience_s
         self._address = address
         self._pin = pin
         self._bearer = bearer
@@ -100,8 +106,8 @@ class Calls:
                 self._connections.pop(connection, None)
 
     def retrying(self, attempt: Callable[[], Answer], progress: Callable[[], int] = lambda: 0) -> Answer:
-        """Try again over fresh connections until `TRIES` in a row made no progress."""
-        waits, tries, reached = delays(), 0, progress()
+        """Try again over fresh connections until `TRIES` in a row made no progress, and patience is at its end."""
+        waits, tries, reached, since = delays(), 0, progress(), time.monotonic()
         reused = getattr(self._local, "connection", None) is not None
         while True:
             try:
@@ -111,13 +117,17 @@ class Calls:
                 if self._closed:
                     raise Unreachable("The transfer was broken off: this end closed its connections") from error
                 if progress() != reached:
-                    waits, tries, reached = delays(), 0, progress()
+                    waits, tries, reached, since = delays(), 0, progress(), time.monotonic()
                 if reused:  # the other end may simply have closed an idle connection: no try, no wait
                     reused = False
                     continue
                 tries += 1
                 if tries >= TRIES:
-                    raise self._given_up(error) from error
+                    left_s = since + self._patience_s - time.monotonic()
+                    if left_s <= 0.0:
+                        raise self._given_up(error) from error
+                    if tries == TRIES:
+                        log.warning("%s; trying again for %.0f s", self._given_up(error).detail, left_s)
                 time.sleep(next(waits))
             except BaseException:
                 self.drop()

@@ -44,13 +44,22 @@ class BlobHTTP:
         pin: SHA-256 of the leaf to trust; None or b"": the system's store verifies.
         bearer: gives the token, asked anew for each request.
         timeout_s: for every connection, read and write.
+        patience_s: how long nobody may answer, or no byte arrive, before a transfer is given up; at the least the two
+            seconds of `TRIES`.
 
     Every method may raise `Unreachable`, `WrongCertificate`, or the typed error that the coordinator answered with
     (`NotFound`, `OutOfSpace`, `Unauthorized`, …).
     """
 
-    def __init__(self, address: str, pin: bytes | None, bearer: Callable[[], str], timeout_s: float = 30.0) -> None:
-        self._calls = Calls(address, pin, bearer, timeout_s)
+    def __init__(
+        self,
+        address: str,
+        pin: bytes | None,
+        bearer: Callable[[], str],
+        timeout_s: float = 30.0,
+        patience_s: float = 0.0,
+    ) -> None:
+        self._calls = Calls(address, pin, bearer, timeout_s, patience_s)
 
     # ---- up ----------------------------------------------------------------------------------------------------------
 

@@ -279,6 +279,18 @@ def test_a_coordinator_that_stays_away_is_unreachable(door: Any, http: BlobHTTP)
         nobody.head(BLOB.digest)
 
 
+def test_a_patient_transfer_outlives_a_coordinator_that_is_away_for_longer(
+    door: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "delays", lambda: iter(lambda: 0.0, None))
+    there(door)
+    door.cut_downloads_after = [0] * 5 * TRIES
+    patient = BlobHTTP(door.address, door.pin, lambda: door.token, 10.0, patience_s=60.0)
+    assert opened(patient, BLOB) == PLAIN
+    assert len(door.requests) == 5 * TRIES + 1
+    patient.close()
+
+
 def test_each_thread_has_its_own_connection(door: Any, http: BlobHTTP) -> None:
     there(door)
     wrong: list[Any] = []
