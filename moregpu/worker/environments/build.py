@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -119,8 +118,3 @@ def _trouble(said: str, python: str, requires: tuple[str, ...]) -> EnvironmentUn
 def save(runtime: Runtime, folder: Path) -> None:
     """Note that the environment is whole."""
     (folder / "ready.json").write_bytes(msgspec.json.encode(runtime))
-
-
-def is_frozen() -> bool:
-    """Whether this program carries its own Python, which functions cannot use."""
-    return bool(getattr(sys, "frozen", False))

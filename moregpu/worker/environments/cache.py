@@ -14,9 +14,9 @@ import msgspec
 
 from moregpu.errors import EnvironmentUnavailable, MoreGPUError
 from moregpu.worker.environments import index
-from moregpu.worker.environments.build import build, is_frozen, save
+from moregpu.worker.environments.build import build, save
 from moregpu.worker.environments.requirements import checked, name_of
-from moregpu.worker.sandbox.box import Runtime, own_runtime
+from moregpu.worker.sandbox.box import Runtime, is_frozen, own_runtime
 
 KEPT = 16
 """Environments; one with torch takes gigabytes."""

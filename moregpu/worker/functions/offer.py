@@ -1,4 +1,4 @@
-"""What a worker offers of functions: nothing unless its owner wants it and a sandbox holds, or the owner does without."""
+"""What a worker offers of functions: nothing, unless its owner wants it and a sandbox holds (or is done without)."""
 
 from __future__ import annotations
 

@@ -21,10 +21,12 @@ from moregpu.worker.functions.calls import CallTask
 from moregpu.worker.functions.frames import Span
 from moregpu.worker.functions.lane import Confinement, Lane
 from moregpu.worker.sandbox.attempts import attempts
-from moregpu.worker.sandbox.box import Box, Isolation, Runtime, code_folder, own_runtime
+from moregpu.worker.sandbox.box import Box, Isolation, Runtime, code_folder, is_frozen, own_runtime
 from moregpu.worker.sandbox.level import Level, Who, candidates, readable_paths, whose
 
 PATIENCE_S = 20.0
+
+_PACKAGED = 'this program carries a Python that functions cannot use: install it by pip, as "moregpu[functions]"'
 
 _SOCKETS = (
     "/run/dbus/system_bus_socket", "/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.sock",
@@ -38,6 +40,8 @@ async def find_level(folder: Path, runtime: Runtime | None = None) -> Level:
     why: list[str] = []
     if who.trouble:
         return Level(isolation="none", why=(who.trouble,), who=who)
+    if is_frozen():
+        return Level(isolation="none", why=(_PACKAGED,), who=who)
     runtime = runtime or own_runtime()
     for isolation, missing in candidates():
         if missing:

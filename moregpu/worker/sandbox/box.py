@@ -39,6 +39,11 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
     cores: int = 1
 
 
+def is_frozen() -> bool:
+    """Whether this program carries its own Python, which functions cannot use."""
+    return bool(getattr(sys, "frozen", False))
+
+
 def own_runtime() -> Runtime:
     """The Python that the worker itself runs on, with the worker's packages."""
     prefixes = dict.fromkeys(str(Path(prefix).resolve()) for prefix in (sys.base_prefix, sys.prefix))

@@ -1,0 +1,149 @@
+"""Hostile functions under each sandbox, as whoever a worker may be: what they get at, seen from outside.
+
+Rows 34, 46 and 47 of what may happen. The unprivileged user's runs are processes of their own, on a copy of the code
+that this user can read.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moregpu.worker.sandbox import landlock
+from moregpu.worker.sandbox.box import code_folder
+
+USER = 65_401
+PACKAGES = ("msgspec", "cloudpickle", "psutil", "blake3", "uvloop")
+
+
+def python_for_everybody() -> str:
+    """An interpreter of this version that any user may run."""
+    own = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    for path in (own, Path(f"/usr/bin/python3.{sys.version_info.minor}")):
+        as_other = subprocess.run(
+            ["setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups", str(path), "-c",
+             "import os, sys; os.stat(sys.executable)"],
+            capture_output=True, check=False, cwd="/",
+        )  # fmt: skip
+        if as_other.returncode == 0:
+            return str(path)
+    pytest.skip(f"missing: python3.{sys.version_info.minor} for all users; mend: apt-get install python3")
+
+
+@pytest.fixture(scope="module")
+def copy() -> Iterator[Path]:
+    """The code and what it needs, where every user can read it."""
+    folder = Path(tempfile.mkdtemp(prefix="moregpu-hostile-", dir="/tmp"))
+    folder.chmod(0o755)
+    try:
+        shutil.copytree(code_folder() / "moregpu", folder / "moregpu", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("functions", "sandbox"):
+            shutil.copytree(Path(__file__).parents[1] / name, folder / "tests" / "worker" / name)
+        for name in PACKAGES:
+            found = importlib.util.find_spec(name)
+            assert found is not None
+            assert found.origin is not None
+            shutil.copytree(Path(found.origin).parent, folder / "site-packages" / name)
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def run(copy: Path, level: str, *, as_root: bool) -> dict[str, Any]:
+    work = Path(tempfile.mkdtemp(prefix="moregpu-hostile-", dir="/tmp"))
+    work.chmod(0o755)
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": f"{copy}:{copy}/site-packages",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    environment |= {"OWNERS_TOKEN": "the owner's secret", "HOME": str(work), "MOREGPU_FUNCTIONS_USER": str(USER)}
+    command = [python_for_everybody(), "-m", "tests.worker.sandbox.hostile", level, str(work)]
+    if not as_root:
+        os.chown(work, USER, USER)
+        command = ["setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups", *command]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, cwd="/", timeout=110
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return json.loads(done.stdout)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@pytest.fixture(
+    scope="module", params=["bubblewrap, worker of a user", "bubblewrap, worker of root", "landlock, worker of a user"]
+)
+def found(request: pytest.FixtureRequest, copy: Path) -> dict[str, Any]:
+    if os.geteuid() != 0:
+        pytest.skip("this test becomes other users, as only root can")
+    if shutil.which("bwrap") is None:
+        pytest.skip("missing: bubblewrap; mend: apt-get install bubblewrap")
+    level, _, whose = str(request.param).partition(", worker of ")
+    if level == "landlock" and landlock.version() < landlock.NEEDED:
+        pytest.skip(f"this kernel's Landlock is too old: {landlock.version()}")
+    return run(copy, level, as_root=whose == "root") | {"level": level}
+
+
+def test_nothing_of_the_machine_is_reached(found: dict[str, Any]) -> None:
+    assert found["reach"] == []
+
+
+def test_it_is_nobody_of_importance(found: dict[str, Any]) -> None:
+    assert 0 not in found["who_am_i"]
+
+
+def test_the_environment_is_clean(found: dict[str, Any]) -> None:
+    assert "the owner's secret" not in json.dumps(found["environment"])
+    assert not [name for name in found["environment"] if name.startswith(("MOREGPU", "PYTHONPATH", "DBUS", "XDG"))]
+
+
+def test_no_descriptor_is_inherited_but_its_own(found: dict[str, Any]) -> None:
+    assert len(found["open_descriptors"]) <= 7  # three standard ones, stream, regions, journal, and the look itself
+
+
+def test_the_zygote_cannot_be_harmed(found: dict[str, Any]) -> None:
+    assert [what for what in found["harm_the_parent"] if what in ("read", "listed")] == []
+    assert found["level"] == "bubblewrap" or found["harm_the_parent"] == []  # signals to process 1 go nowhere
+
+
+def test_no_namespace_can_be_made(found: dict[str, Any]) -> None:
+    assert found["new_namespaces"] == []
+
+
+def test_the_code_and_the_system_are_read_only(found: dict[str, Any]) -> None:
+    assert found["write_the_code"] == []
+
+
+def test_a_fork_bomb_meets_its_limit(found: dict[str, Any]) -> None:
+    if isinstance(found["fork_bomb"], int):
+        assert found["fork_bomb"] <= 256
+    else:  # all that it made together took too much first
+        assert "memory" in found["fork_bomb"]
+
+
+def test_the_disk_cannot_be_filled(found: dict[str, Any]) -> None:
+    if found["level"] == "bubblewrap":
+        assert int(found["fill_the_disk"]) <= 256
+    else:
+        assert "memory" in found["fill_the_disk"] or int(found["fill_the_disk"]) <= 512
+
+
+def test_what_one_session_leaves_behind_is_dead_before_the_next_begins(found: dict[str, Any]) -> None:
+    assert found["left"] == 1
+    assert "left" in found["left_seen_by_a"]
+    assert found["left_alive_before"] == 1
+    assert found["left_alive"] == 0
+    assert "left" not in found["seen_by_b"]
+    assert "left" not in found["seen_by_a_again"]
