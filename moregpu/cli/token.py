@@ -9,7 +9,9 @@ import typer
 
 from moregpu.cli.reach import ProfileOption, reach
 from moregpu.cli.show import JsonOption, ago, left, print_json, print_table
-from moregpu.wire.api import Role, TokenRequest
+from moregpu.errors import InvalidRequest
+from moregpu.wire.api import Role, Scope, TokenRequest
+from moregpu.workloads import KINDS
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -25,6 +27,13 @@ def create(
     role: Annotated[Role, typer.Option(help="What it may do.")] = "submitter",
     expires: Annotated[float | None, typer.Option(min=1, help="Seconds until it expires; default: never.")] = None,
     weight: Annotated[float, typer.Option(min=0.01, max=100, help="Its share of a busy pool, beside others' 1.")] = 1.0,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="all|compat|KIND",
+            help="Kind of job that it may submit, such as kernel; may be repeated. compat: MoreGPU 1.x's calls alone.",
+        ),
+    ] = None,
     local: Annotated[
         bool, typer.Option("--local", help="Make it in the state folder of this machine's coordinator, running or not.")
     ] = False,
@@ -36,16 +45,22 @@ def create(
 
     `--local` mends a lost admin token for whoever can write the state folder.
     """
+    calls, kinds = scopes(scope or [])
     if local or state is not None:
         from moregpu.coordinator.local import create_local_token
         from moregpu.platform.paths import state_folder
 
-        line = create_local_token(state or state_folder("pool"), role, label, expires, weight=weight).line()
+        line = create_local_token(
+            state or state_folder("pool"), role, label, expires, weight=weight, scope=calls, kinds=kinds
+        ).line()
     else:
         with reach(profile) as pool:
-            line = pool.create_token(TokenRequest(label=label, role=role, expires_s=expires, weight=weight)).line
+            request = TokenRequest(
+                label=label, role=role, expires_s=expires, weight=weight, scope=calls, kinds=list(kinds)
+            )
+            line = pool.create_token(request).line
     if as_json:
-        print_json({"line": line, "role": role, "label": label})
+        print_json({"line": line, "role": role, "label": label, "scope": calls, "kinds": kinds})
         return
     typer.echo(line)
     typer.echo("\nWhoever has this line is that client. Give it to a program as MOREGPU_ADMIN_TOKEN.", err=True)
@@ -66,7 +81,7 @@ def list_tokens(as_json: JsonOption = False, profile: ProfileOption = None) -> N
                 view.id,
                 view.label,
                 view.role,
-                view.scope,
+                " ".join(view.kinds) or view.scope,
                 ago(view.created_at),
                 ago(view.used_at),
                 left(view.expires_at) if view.expires_at else "never",
@@ -87,3 +102,14 @@ def revoke(
     with reach(profile) as pool:
         pool.revoke_token(id)
     print_json({"revoked": id}) if as_json else typer.echo(f"{id} is revoked")
+
+
+def scopes(names: list[str]) -> tuple[Scope, tuple[str, ...]]:
+    """Read `--scope`: all, compat, or kinds of job. Raises `InvalidRequest`."""
+    kinds = tuple(dict.fromkeys(name for name in names if name not in ("all", "compat")))
+    for kind in kinds:
+        if kind not in KINDS:
+            raise InvalidRequest(f"--scope {kind[:40]!r} is none", f"all, compat, or kinds: {', '.join(KINDS)}")
+    if len({name if name in ("all", "compat") else "" for name in names}) > 1:
+        raise InvalidRequest("--scope all and --scope compat stand alone", "or name kinds of jobs only")
+    return "compat" if "compat" in names else "all", kinds

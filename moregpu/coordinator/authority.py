@@ -60,7 +60,7 @@ class Authority:
         if row is None:
             self.refuse(peer)
         self._used[row.id] = self._clock.wall()
-        return Principal(id=row.id, role=row.role, label=row.label, scope=row.scope)
+        return Principal(id=row.id, role=row.role, label=row.label, scope=row.scope, kinds=row.kinds)
 
     async def row(self, bearer: str) -> TokenRow | None:
         """The token's row, when it is good now."""
@@ -92,7 +92,13 @@ class Authority:
     # making, listing, revoking
 
     async def create(
-        self, role: Role, label: str = "", expires_s: float | None = None, scope: Scope = "all", weight: float = 1.0
+        self,
+        role: Role,
+        label: str = "",
+        expires_s: float | None = None,
+        scope: Scope = "all",
+        weight: float = 1.0,
+        kinds: tuple[str, ...] = (),
     ) -> tuple[TokenRow, str]:
         """Make a token. The second value is the token itself: shown once, kept nowhere."""
         wall = self._clock.wall()
@@ -106,6 +112,7 @@ class Authority:
             expires_at=None if expires_s is None else wall + expires_s,
             scope=scope,
             weight=weight,
+            kinds=kinds,
         )
         await self._store.save_token(row)
         return row, token

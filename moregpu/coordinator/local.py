@@ -17,7 +17,7 @@ import msgspec
 from moregpu.coordinator.store.protocol import TokenRow
 from moregpu.errors import NotConfigured, StateRefused
 from moregpu.platform.private import private_folder, read_private, write_private
-from moregpu.wire.api import Role
+from moregpu.wire.api import Role, Scope
 from moregpu.wire.invite import ClientLine, new_token, token_hash
 
 LOCAL_TOKEN_S = 86400.0
@@ -40,6 +40,8 @@ def create_local_token(
     entropy: Callable[[int], bytes] = os.urandom,
     *,
     weight: float = 1.0,
+    scope: Scope = "all",
+    kinds: tuple[str, ...] = (),
 ) -> ClientLine:
     """Make a token for a coordinator on this machine, running or not; its `line()` is shown once.
 
@@ -56,6 +58,8 @@ def create_local_token(
         created_at=wall,
         expires_at=None if expires_s is None else wall + expires_s,
         weight=weight,
+        scope=scope,
+        kinds=kinds,
     )
     write_private(local_tokens_folder(state) / id, msgspec.json.encode(row))
     return ClientLine(addresses=listening.addresses, pin=listening.pin, token=token)

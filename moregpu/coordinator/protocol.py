@@ -26,6 +26,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     label: str = ""
     scope: Scope = "all"
+    kinds: tuple[str, ...] = ()  # of jobs that it may submit; none named: all
 
 
 class Clock(Protocol):

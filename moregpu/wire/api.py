@@ -252,6 +252,9 @@ class TokenRequest(_Body, frozen=True, kw_only=True):
     scope: Annotated[Scope, Meta(description="compat: only the calls of MoreGPU 1.x, also without TLS on loopback")] = (
         "all"
     )
+    kinds: Annotated[
+        list[str], Meta(max_length=16, description="Kinds of jobs that it may submit; none named: all of them")
+    ] = []
     weight: Annotated[float, Meta(ge=0.01, le=100.0, description="Share of a busy pool, beside others' 1")] = 1.0
 
 
@@ -267,6 +270,7 @@ class TokenView(_View, frozen=True, kw_only=True):
     line: str = ""
     scope: Scope = "all"
     weight: float = 1.0
+    kinds: list[str] = []  # of jobs that it may submit; none: all of them
 
 
 class PoolView(_View, frozen=True, kw_only=True):
@@ -402,6 +406,8 @@ class Me(_View, frozen=True, kw_only=True):
     id: str
     label: str
     role: Role
+    scope: Scope = "all"
+    kinds: list[str] = []  # of jobs that it may submit; none: all of them
 
 
 class Event(_View, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from moregpu.coordinator.api.ask import Answer, Ask
+from moregpu.coordinator.api.scopes import admit_spec
 from moregpu.coordinator.store.protocol import JobRow
 from moregpu.errors import Conflict, InvalidRequest
 from moregpu.jobs import JOB_ENDED, JobState
@@ -20,6 +21,7 @@ MAX_KEY_CHARACTERS = 200
 async def submit(ask: Ask) -> Answer:
     """Submit a JobSpec: 201 with the job, or 200 when it ended within `?wait=` seconds (at most 60)."""
     spec = await ask.decoded(_SPEC)
+    admit_spec(ask.who, spec)
     key = ask.headers.get("idempotency-key", "")
     if len(key) > MAX_KEY_CHARACTERS:
         raise InvalidRequest(f"an Idempotency-Key has at most {MAX_KEY_CHARACTERS} characters")
@@ -31,6 +33,7 @@ async def submit(ask: Ask) -> Answer:
 async def plan(ask: Ask) -> Answer:
     """The same without running: grains, fitting workers, estimate, memory."""
     spec = await ask.decoded(_SPEC)
+    admit_spec(ask.who, spec)
     return ask.answer(await ask.services.desk.plan(ask.who, spec))
 
 
@@ -84,6 +87,7 @@ async def change(ask: Ask) -> Answer:
 
 async def retry(ask: Ask) -> Answer:
     """Submit the same spec again, as a new job."""
+    admit_spec(ask.who, ask.job.spec)
     return await _shown(ask, await ask.services.desk.retry(ask.who, ask.job.id), status=201)
 
 

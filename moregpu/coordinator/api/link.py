@@ -17,6 +17,7 @@ from moregpu.coordinator.api.ask import SEND_S
 from moregpu.coordinator.api.events import close_quietly
 from moregpu.coordinator.api.follow import Follower
 from moregpu.coordinator.api.problems import problem
+from moregpu.coordinator.api.scopes import admit_spec
 from moregpu.coordinator.api.socket import SocketAsk
 from moregpu.coordinator.store.protocol import JobRow
 from moregpu.errors import InvalidRequest, MoreGPUError, NotFound, TooManyRequests, VersionMismatch
@@ -173,6 +174,7 @@ class Link:
 
     async def _submit(self, asked: Submit, packed: bool) -> None:
         spec = _decoded(asked.spec, _SPEC[packed], what="the spec")
+        admit_spec(self._ask.who, spec)
         eager = asked.early or asked.progress or asked.parts
         row = await self._desk.submit(self._ask.who, spec, asked.idempotency_key, 0.0 if eager else EARLY_S)
         await self._follow(asked.id, row, asked, packed, tell=row.state not in JOB_ENDED)

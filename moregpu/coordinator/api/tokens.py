@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moregpu.coordinator.api.ask import Answer, Ask
+from moregpu.coordinator.api.scopes import known_kinds
 from moregpu.coordinator.store.protocol import TokenRow
 from moregpu.wire.api import Me, TokenRequest, TokenView
 
@@ -11,7 +12,7 @@ async def create(ask: Ask) -> Answer:
     """Make a token; its line (`MGPUC1-…`) is shown this once."""
     wanted = await ask.decoded(TokenRequest)
     row, token = await ask.services.authority.create(
-        wanted.role, wanted.label, wanted.expires_s, wanted.scope, wanted.weight
+        wanted.role, wanted.label, wanted.expires_s, wanted.scope, wanted.weight, known_kinds(wanted.kinds)
     )
     return ask.answer(_view(row, ask.services.pool.client_line(token)), 201)
 
@@ -30,7 +31,9 @@ async def revoke(ask: Ask) -> Answer:
 
 async def me(ask: Ask) -> Answer:
     """Who this token is."""
-    return ask.answer(Me(id=ask.who.id, label=ask.who.label, role=ask.who.role))
+    return ask.answer(
+        Me(id=ask.who.id, label=ask.who.label, role=ask.who.role, scope=ask.who.scope, kinds=list(ask.who.kinds))
+    )
 
 
 def _view(row: TokenRow, line: str = "") -> TokenView:
@@ -44,4 +47,5 @@ def _view(row: TokenRow, line: str = "") -> TokenView:
         line=line,
         scope=row.scope,
         weight=row.weight,
+        kinds=list(row.kinds),
     )

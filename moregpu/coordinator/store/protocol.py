@@ -178,6 +178,7 @@ class TokenRow(_Row, frozen=True, kw_only=True):
     revoked: bool = False
     weight: float = 1.0  # its share of a busy pool, beside those of others
     scope: Scope = "all"  # "compat": only the calls of MoreGPU 1.x, also without TLS on loopback
+    kinds: tuple[str, ...] = ()  # of jobs that it may submit; none named: all
 
 
 class UsageRow(_Row, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from moregpu.coordinator.api.compat.sealing import kept
 from moregpu.coordinator.api.compat.spec import spec_of
 from moregpu.coordinator.api.compat.weights import weight_of
 from moregpu.coordinator.api.fleetnow import backend_of
+from moregpu.coordinator.api.scopes import admit_spec
 from moregpu.coordinator.store.protocol import JobRow
 from moregpu.jobs import JOB_ENDED, JobState
 from moregpu.workloads import JobSpec
@@ -57,6 +58,7 @@ async def _spec(ask: Ask) -> JobSpec:
     """Read the body and let go of it: what is kept is sealed."""
     body = await read_body(ask, SubmitBody)
     spec = spec_of(body, weight_of(ask, body.bRef))
+    admit_spec(ask.who, spec)
     del body
     names = list(spec.inputs)
     sealed = await asyncio.gather(*(kept(ask, spec.inputs[name]) for name in names))
