@@ -1,0 +1,129 @@
+"""Environments with the real uv and the index that this machine is set up with: built once, reused, clear when not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moregpu.errors import EnvironmentRefused, EnvironmentUnavailable
+from moregpu.worker.environments.cache import Environments
+from moregpu.worker.functions.room import FunctionRoom
+from moregpu.worker.sandbox.box import Runtime, own_runtime
+from tests.worker.functions.rooms import Owner, called, with_room
+
+OWN = own_runtime().version
+
+
+def get(folder: Path, python: str, *requires: str) -> Runtime:
+    return asyncio.run(Environments(folder).runtime(python, requires))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Runtime]:
+    """An environment with one small package that this one has not."""
+    folder = tmp_path_factory.mktemp("environments")
+    try:
+        return folder, get(folder, OWN, "toolz")
+    except EnvironmentUnavailable as error:
+        pytest.skip(f"missing: a package index ({error}); mend: connect this machine to one")
+
+
+def test_without_packages_it_is_the_worker_s_own_python(tmp_path: Path) -> None:
+    assert get(tmp_path, OWN) == own_runtime()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_packages_are_there_and_the_worker_s_own_are_not(built: tuple[Path, Runtime]) -> None:
+    _, runtime = built
+    code = "import toolz, cloudpickle, msgspec, importlib.util as u; print(u.find_spec('starlette'))"
+    said = subprocess.run([runtime.python, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "None"
+
+
+def test_everything_installed_was_locked_by_its_hash(built: tuple[Path, Runtime]) -> None:
+    folder, _ = built
+    (lock,) = folder.glob("*/requirements.txt")
+    text = lock.read_text()
+    assert "toolz==" in text
+    assert text.count("--hash=sha256:") >= text.count("==")
+
+
+def test_a_second_wish_finds_it_without_starting_anything(
+    built: tuple[Path, Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, runtime = built
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+    assert get(folder, OWN, "toolz") == runtime
+
+
+def test_one_whose_building_was_cut_off_is_built_anew(built: tuple[Path, Runtime], tmp_path: Path) -> None:
+    folder, _ = built
+    (name,) = [path.name for path in folder.iterdir()]
+    (tmp_path / name / "python").mkdir(parents=True)
+    runtime = get(tmp_path, OWN, "toolz")
+    assert Path(runtime.python).exists()
+
+
+def test_a_function_runs_in_it_and_cannot_change_it(built: tuple[Path, Runtime], tmp_path: Path) -> None:
+    _, runtime = built
+
+    async def runtime_of(python: str, requires: tuple[str, ...]) -> Runtime:
+        del python, requires
+        return runtime
+
+    async def story(room: FunctionRoom, owner: Owner) -> None:
+        def use() -> list[Any]:
+            import toolz
+
+            try:
+                with open(os.path.join(os.path.dirname(toolz.__file__), "mine.py"), "w") as file:
+                    file.write("1")
+            except OSError as error:
+                return [toolz.last([1, 2, 3]), error.errno]
+            return ["written"]
+
+        assert await called(room, owner, 1, use) == [3, 30]  # EROFS
+
+    with_room(tmp_path, story, runtime=runtime_of)
+
+
+def test_a_package_that_does_not_exist_is_nobody_s_to_build(built: tuple[Path, Runtime], tmp_path: Path) -> None:
+    del built
+    with pytest.raises(EnvironmentRefused, match="surely-not-a-package-of-anybody"):
+        get(tmp_path, OWN, "surely-not-a-package-of-anybody")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_python_that_is_not_here_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentUnavailable, match=r"no Python 3\.99"):
+        get(tmp_path, "3.99")
+
+
+def test_without_network_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    with pytest.raises(EnvironmentUnavailable, match="could not be fetched") as caught:
+        get(tmp_path / "environments", OWN, "toolz")
+    assert "127.0.0.1" not in str(caught.value)
+
+
+def test_a_failure_is_not_tried_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def twice() -> None:
+        environments = Environments(tmp_path)
+        with pytest.raises(EnvironmentUnavailable):
+            await environments.runtime("3.99", ("toolz",))
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", None)
+        with pytest.raises(EnvironmentUnavailable, match=r"no Python 3\.99"):
+            await environments.runtime("3.99", ("toolz",))
+
+    asyncio.run(twice())
