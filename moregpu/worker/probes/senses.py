@@ -19,6 +19,7 @@ class Senses:
         noticed: Callable[[], None],
         cpu: CpuLoad,
         find: Callable[[], Seat] = find_seat,
+        watch: Callable[[Callable[[], None]], SurroundingsWatch] = SurroundingsWatch,
     ):
         """Start looking.
 
@@ -26,9 +27,10 @@ class Senses:
             noticed: called, on another thread, at each sign of input and when the surroundings change.
             cpu: measures the load.
             find: finds the seat.
+            watch: starts to watch battery, heat and network.
         """
         self._seat = SeatWatch(noticed, find)
-        self._surroundings = SurroundingsWatch(noticed)
+        self._surroundings = watch(noticed)
         self._cpu = cpu
 
     def signals(self) -> Signals:

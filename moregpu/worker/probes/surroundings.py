@@ -44,10 +44,11 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 class SurroundingsWatch:
     """Looks from time to time."""
 
-    def __init__(self, changed: Callable[[], None]):
-        """`changed` is called on its thread."""
+    def __init__(self, changed: Callable[[], None], supplies: Path = SUPPLIES):
+        """`changed` is called on its thread. `supplies`: where Linux tells of batteries and plugs."""
         self.now = Surroundings()
         self._changed = changed
+        self._supplies = supplies
         self._stop = threading.Event()
         threading.Thread(target=self._run, name="surroundings", daemon=True).start()
 
@@ -64,7 +65,7 @@ class SurroundingsWatch:
                 hot, heat_at = is_hot(_sensors(), hot), now + HEAT_S
             if now >= metered_at:
                 metered, metered_at = is_metered(), now + METERED_S
-            seen = Surroundings(on_battery=on_battery(), hot=hot, metered=metered)
+            seen = Surroundings(on_battery=on_battery(self._supplies), hot=hot, metered=metered)
             if seen != self.now:
                 self.now = seen
                 if self._stop.is_set():
