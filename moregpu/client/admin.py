@@ -5,6 +5,7 @@ from __future__ import annotations
 from moregpu.client.doors import PATIENCE_S, Doors, path_of
 from moregpu.wire.api import (
     AuditView,
+    GroupRequest,
     GroupView,
     InviteRequest,
     InviteView,
@@ -71,6 +72,14 @@ class Administration:
     def groups(self) -> list[GroupView]:
         """The groups of workers."""
         return self.doors.call("GET", "/v1/groups", list[GroupView])
+
+    def add_group(self, request: GroupRequest) -> GroupView:
+        """Make a group, describe it, or put more workers into it (admin)."""
+        return self.doors.call("POST", "/v1/groups", GroupView, body=request, changes=False)
+
+    def remove_group(self, name: str) -> None:
+        """Let a group go (admin): no worker is in it any more."""
+        self.doors.call("DELETE", path_of("groups", name), type(None))
 
     def network(self) -> NetworkView:
         """How well each worker is connected, and what that allows."""

@@ -200,6 +200,11 @@ class JobHandle:
         self._view = self._doors.call("DELETE", path_of("jobs", self.id), JobView)
         return self._view
 
+    def purge(self) -> JobView:
+        """Forget an ended job's outputs and keys, now; record, evidence and signatures stay. Raises `Conflict`."""
+        self._view = self._doors.call("DELETE", path_of("jobs", self.id), JobView, query={"purge": 1})
+        return self._view
+
     def _follow(self, timeout_s: float | None = None) -> Following:
         """What waits for the end; opened once."""
         from moregpu.client.following import follow

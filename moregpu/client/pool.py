@@ -14,6 +14,7 @@ from moregpu.client import bars
 from moregpu.client.access import Access, find_access
 from moregpu.client.admin import Administration
 from moregpu.client.doors import CALL_TIMEOUT_S, PATIENCE_S, Doors, path_of
+from moregpu.client.functions.functions import Functions
 from moregpu.client.job import RESTART_PATIENCE_S, JobHandle
 from moregpu.client.kernels import Kernels
 from moregpu.client.link import Link, NoLink
@@ -63,9 +64,10 @@ def connect(
     return pool
 
 
-class Pool(Kernels["Floats", float], Administration):
+class Pool(Kernels["Floats", float], Administration, Functions):
     """A pool that somebody may submit to. Thread-safe. `connect` makes one.
 
+    It is a `concurrent.futures.Executor` for Python functions: `pool.submit(f, x)`, `pool.map(f, xs)`.
     `progress` says whether calls that take more than a second show a bar on stderr; by default where that is a
     terminal.
     """
@@ -84,13 +86,15 @@ class Pool(Kernels["Floats", float], Administration):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.end_calls(cancel=error is not None)
         self.close()
 
     def __repr__(self) -> str:
         return f"Pool({self.doors.address})"
 
     def close(self) -> None:
-        """Let the connections go; jobs go on."""
+        """Let the connections go; jobs go on, but for calls whose results are wanted by nobody now."""
+        self.end_calls(cancel=True)
         if self._link is not None:
             self._link.close()
             self._link = None
@@ -313,6 +317,9 @@ class Pool(Kernels["Floats", float], Administration):
                 return value.tensor
             case _:
                 return value
+
+    def _threads_for_calls(self) -> ThreadPoolExecutor:
+        return self._uploads()
 
     def _uploads(self) -> ThreadPoolExecutor:
         with self._lock:

@@ -174,6 +174,8 @@ class Part(_FromLink, frozen=True, kw_only=True, omit_defaults=True, tag="part",
     grains: tuple[int, int]
     outputs: dict[str, Tensor]
     places: dict[str, tuple[tuple[int, int], ...]]
+    worker: str = ""
+    attempt: int = 0
 
 
 class Ended(_FromLink, frozen=True, kw_only=True, omit_defaults=True, tag="ended", tag_field="type"):

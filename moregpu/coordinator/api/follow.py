@@ -15,6 +15,11 @@ from moregpu.workloads import workload
 EVERY_S = 0.2
 """Progress and parts are told at most so often."""
 
+PARTS_S = 0.01
+"""Of a job with few tasks, its parts: whoever waits for one of them may have nothing else to do."""
+
+FEW = 200
+
 
 class Follower:
     """Follows jobs of one connection."""
@@ -51,12 +56,19 @@ class Follower:
                 if row.state in JOB_ENDED:
                     return
                 await moved.wait()
-                await asyncio.sleep(EVERY_S)
+                await asyncio.sleep(PARTS_S if parts and row.tasks_total <= FEW else EVERY_S)
         finally:
             unsubscribe()
 
 
 def part_of(id: int, job: JobRow, task: TaskRow) -> Part:
     """A task's outputs with their place among the job's."""
-    places = workload(job.kind).place(job.plan, task.spec)
-    return Part(id=id, task=task.id, grains=task.spec.grains, outputs=task.outputs, places=places)
+    return Part(
+        id=id,
+        task=task.id,
+        grains=task.spec.grains,
+        outputs=task.outputs,
+        places=workload(job.kind).place(job.plan, task.spec),
+        worker=task.worker or "",
+        attempt=task.attempts[-1].number if task.attempts else 0,
+    )

@@ -1,0 +1,225 @@
+"""Calls that went into one job together: what is sent, and what the link says of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from moregpu.client.functions.call import Call
+from moregpu.encoding import Malformed
+from moregpu.encoding.failures import RemoteError
+from moregpu.encoding.records import read_records
+from moregpu.errors import JobCancelled, JobFailed, MoreGPUError, from_code
+from moregpu.jobs import Blob, JobState, Tensor
+from moregpu.wire import link as wire
+from moregpu.wire.api import JobView
+from moregpu.workloads.function.spec import ARGUMENTS, PROGRAM, RESULTS, FunctionSpec
+
+log = logging.getLogger("moregpu.client")
+
+_WHOLE = "the job's own result"
+
+
+class Sender(Protocol):
+    """What a batch needs of the pool that it goes to."""
+
+    def fetch(self, blob: Blob, then: Callable[[bytearray | MoreGPUError], None]) -> None:
+        """Download a blob on a thread, then call `then` there."""
+        ...
+
+    def cancel_job(self, job: str) -> None:
+        """End a job."""
+        ...
+
+    def again(self, calls: Sequence[Call]) -> None:
+        """Send calls once more."""
+        ...
+
+    def closed(self, batch: Batch) -> None:
+        """Nothing more comes of a batch."""
+        ...
+
+
+class Batch:
+    """One job of calls."""
+
+    def __init__(self, sender: Sender, calls: list[Call]):
+        self.calls = calls
+        self.job = ""
+        self.link_id = -1
+        self._sender = sender
+        self._lock = threading.Lock()
+        self._covered = [False] * len(calls)
+        self._tasks: set[str] = set()
+        self._fetching = 0
+        self._ended: JobView | None = None
+        self._cancel_soon = False
+        for call in calls:
+            call.future.withdraw = self._withdrawn
+
+    @property
+    def wants_parts(self) -> bool:
+        """Whether results are wanted before the last one is there."""
+        return len(self.calls) > 1
+
+    def spec(self, session: str, program: Tensor, arguments: Tensor, shared: dict[str, Tensor]) -> FunctionSpec:
+        """The job."""
+        first = self.calls[0]
+        options = first.options
+        return FunctionSpec(
+            calls=tuple(call.size for call in self.calls),
+            inputs={PROGRAM: program, ARGUMENTS: arguments, **shared},
+            session=session,
+            function=first.program.name,
+            name=options.name or first.program.name,
+            requires=options.requires,
+            python=options.python,
+            idempotent=options.idempotent,
+            isolate=options.isolate,
+            network=options.network,
+            cores=options.cores,
+            gpu=options.gpu,
+            device=options.device,
+            vram_bytes=options.vram_bytes,
+            memory_bytes=options.memory_bytes,
+            time_limit_s=options.time_limit_s,
+            group=options.group,
+            priority=options.priority,
+            check=options.check,
+            detach=options.detach,
+        )
+
+    def hear(self, answer: wire.FromLink | MoreGPUError) -> None:
+        """Take the link's next answer; on its thread."""
+        match answer:
+            case MoreGPUError():
+                self.fail(answer)
+            case wire.Accepted(job=view):
+                self._named(view.id)
+                if view.waiting_reason:
+                    log.warning("%s waits: %s", self.calls[0].program.name, view.waiting_reason)
+            case wire.Part():
+                self._part(answer)
+            case wire.Ended(job=view):
+                self.ended(view)
+            case _:
+                pass
+
+    def ended(self, view: JobView) -> None:
+        """The job ended."""
+        self._named(view.id)
+        with self._lock:
+            self._ended = view
+            if self._fetching:
+                return
+        self._conclude(view)
+
+    def fail(self, error: BaseException) -> None:
+        """End by an error whatever has no result."""
+        for index in self._take_uncovered():
+            self.calls[index].fail(error)
+        self._sender.closed(self)
+
+    # -- results
+
+    def _named(self, job: str) -> None:
+        if self.job:
+            return
+        self.job = job
+        for call in self.calls:
+            call.future.job = job
+        if self._cancel_soon:
+            self._sender.cancel_job(job)
+
+    def _part(self, part: wire.Part) -> None:
+        if part.task in self._tasks:
+            return  # a connection that came back tells from the beginning
+        self._tasks.add(part.task)
+        tensor = part.outputs.get(RESULTS)
+        if tensor is not None:
+            where = f"on worker {part.worker}, attempt {part.attempt}" if part.worker else ""
+            self._read(tensor, part.grains[0], where)
+
+    def _read(self, tensor: Tensor, first: int, where: str) -> None:
+        if not isinstance(tensor.data, Blob):
+            self._deliver(tensor.data, first, where)
+            return
+        with self._lock:
+            self._fetching += 1
+        self._sender.fetch(tensor.data, lambda data: self._fetched(data, first, where))
+
+    def _fetched(self, data: bytearray | MoreGPUError, first: int, where: str) -> None:
+        if not isinstance(data, MoreGPUError):
+            self._deliver(data, first, where)
+        with self._lock:
+            self._fetching -= 1
+            ended = self._ended if not self._fetching else None
+        if ended is not None:
+            self._conclude(ended, data if isinstance(data, MoreGPUError) else None)
+
+    def _deliver(self, data: bytes | bytearray, first: int, where: str) -> None:
+        again: list[Call] = []
+        try:
+            for index, (status, content) in enumerate(read_records(data), first):
+                if index >= len(self.calls) or self._covered[index]:
+                    continue
+                self._covered[index] = True
+                call = self.calls[index]
+                if not call.settle(status, content, where):
+                    again.append(call)
+        except Malformed as error:
+            log.warning("results of %s cannot be read: %s", self.job, error)
+        if again:
+            self._sender.again(again)
+
+    def _conclude(self, view: JobView, trouble: MoreGPUError | None = None) -> None:
+        left = [index for index, covered in enumerate(self._covered) if not covered]
+        if left and view.state is JobState.DONE and view.result is not None and trouble is None:
+            tensor = view.result.outputs.get(RESULTS)
+            if tensor is not None and _WHOLE not in self._tasks:
+                self._read_rest(tensor, view)
+                return
+        self.fail(trouble or _error_of(view))
+
+    def _read_rest(self, tensor: Tensor, view: JobView) -> None:
+        """Read the job's own result, once, for what came in no part."""
+        self._tasks.add(_WHOLE)
+        where = f"on worker {view.workers[0]}" if len(view.workers) == 1 else ""
+        self._read(tensor, 0, where)
+        if not isinstance(tensor.data, Blob):
+            self._conclude(view)
+
+    # -- cancelling
+
+    def _withdrawn(self) -> None:
+        """One of its futures was cancelled: when nobody wants any of it, the job ends."""
+        if not all(call.future.done() for call in self.calls):
+            return
+        if self.job:
+            self._sender.cancel_job(self.job)
+        else:
+            self._cancel_soon = True
+
+    def cancel(self) -> None:
+        """Cancel every call that has no result."""
+        for call in self.calls:
+            call.future.cancel()
+
+    def _take_uncovered(self) -> list[int]:
+        with self._lock:
+            left = [index for index, covered in enumerate(self._covered) if not covered]
+            for index in left:
+                self._covered[index] = True
+        return left
+
+
+def _error_of(view: JobView) -> BaseException:
+    if view.state is JobState.CANCELLED:
+        return JobCancelled(f"{view.id} was cancelled")
+    if view.error is not None:
+        return from_code(view.error.type.rpartition("/")[2], view.error.detail or view.error.title, view.error.hint)
+    if view.state is JobState.FAILED:
+        return JobFailed(f"{view.id} failed")
+    return RemoteError(f"{view.id} ended without a result for this call", cause="crashed")

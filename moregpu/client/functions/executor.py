@@ -1,0 +1,122 @@
+"""`Pool` as a `concurrent.futures.Executor`, and the same with options."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from typing import Any, ParamSpec, TypeVar
+
+from moregpu.client.functions.call import Call
+from moregpu.client.functions.caller import Caller
+from moregpu.client.functions.options import Chosen
+from moregpu.client.functions.pickled import as_pickled
+from moregpu.client.functions.program import Packer, Program
+from moregpu.client.functions.shared import SHARED_TYPE
+from moregpu.encoding import Unencodable, encode
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Calls(Executor):
+    """Calls of functions with one set of options: a real Executor. `pool.calls(timeout=60)` makes one.
+
+    Its futures are `concurrent.futures.Future`: `as_completed`, `wait`, `asyncio.wrap_future` work. What a call raises
+    comes back as itself, with the traceback from the worker as its cause.
+    """
+
+    def __init__(self, caller: Callable[[], Caller], packer: Packer, options: Chosen):
+        self._caller = caller
+        self.packer = packer
+        self.options = options
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call `fn(*args, **kwargs)` on the pool. Raises `TypeError` for arguments that cannot travel."""
+        call = self._call(fn, args, kwargs, None)
+        self._caller().call(call)
+        return call.future
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[T]:
+        """`map(fn, *iterables)` on the pool: everything is sent now, results come in order.
+
+        `chunksize` is ignored: the pool cuts by measured time.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        return _in_order(self.submit_all(fn, zip(*iterables, strict=False)), until)
+
+    def submit_all(self, fn: Callable[..., T], arguments: Iterable[tuple[Any, ...]]) -> list[Future[T]]:
+        """Call `fn` once with each tuple of arguments; all are sent together."""
+        calls: list[Call] = []
+        program: Program | None = None
+        for args in arguments:
+            call = self._call(fn, args, {}, program)
+            program = call.program if not call.types else None
+            calls.append(call)
+        by_program: dict[str, list[Call]] = {}
+        for call in calls:
+            by_program.setdefault(call.program.digest, []).append(call)
+        for together in by_program.values():
+            self._caller().call_all(together)
+        return [call.future for call in calls]
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for the calls of the pool; the pool itself stays open."""
+        if cancel_futures:
+            self._caller().cancel(queued_only=True)
+        if wait:
+            self._caller().wait()
+
+    def _call(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], program: Program | None
+    ) -> Call:
+        types: dict[str, type] = {}
+        function: Callable[..., Any] = getattr(fn, "__moregpu_function__", fn)
+        values = (args, kwargs) if self.options.local == "ok" else None
+        shared = self._caller().scattered.named_in((args, kwargs))
+        try:
+            arguments = _encoded(args, kwargs, types)
+            types.pop(SHARED_TYPE, None)
+        except Unencodable:
+            if not self.options.allow_pickle:
+                raise
+            function, arguments = as_pickled(function, args, kwargs)
+            program, types = None, {}
+        if program is None or types:
+            program = self.packer.pack(function, types)
+        return Call(program, self.options, arguments, shared, types, values)
+
+
+def _encoded(args: tuple[Any, ...], kwargs: dict[str, Any], types: dict[str, type]) -> Any:
+    try:
+        return encode((args, kwargs), types=types)
+    except Unencodable as error:
+        raise _named(error, args, kwargs) from None
+
+
+def _named(error: Unencodable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Unencodable:
+    """The same error, with its place counted from the argument."""
+    named = {f"argument {place}": value for place, value in enumerate(args)}
+    for name, value in (named | {f"argument {key!r}": value for key, value in kwargs.items()}).items():
+        try:
+            encode(value, name=name)
+        except Unencodable as better:
+            return better
+    return error
+
+
+def _in_order(futures: list[Future[T]], until: float | None) -> Iterator[T]:
+    futures.reverse()
+    try:
+        while futures:
+            left = None if until is None else until - time.monotonic()
+            yield futures.pop().result(left)
+    finally:
+        for future in futures:
+            future.cancel()

@@ -1,0 +1,128 @@
+"""What a pool offers for Python functions."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
+
+from moregpu.errors import MoreGPUError
+
+if TYPE_CHECKING:
+    from moregpu.blobs.transfer import BlobHTTP
+    from moregpu.client.functions.batch import Batch
+    from moregpu.client.functions.caller import Caller
+    from moregpu.client.functions.executor import Calls
+    from moregpu.client.functions.options import CallOptions
+    from moregpu.client.functions.shared import Shared
+    from moregpu.client.job import JobHandle
+    from moregpu.client.link import Link
+    from moregpu.workloads.function.spec import FunctionSpec
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PATIENCE_S = 600.0
+"""How long calls outlive a coordinator that does not answer."""
+
+
+class Functions(Executor):
+    """Python functions on the pool: an Executor, whose `with` block is one session.
+
+    Calls run in a sandbox on workers whose owners let this submitter's functions in (`moregpu join --allow functions`).
+    Nothing runs here unless it says so.
+    """
+
+    _caller: Caller | None = None
+    _calls: Calls | None = None
+    _calls_lock = threading.Lock()
+
+    @abstractmethod
+    def link(self) -> Link: ...
+
+    @abstractmethod
+    def blobs(self) -> BlobHTTP: ...
+
+    @abstractmethod
+    def submit_job(self, spec: Any, *, wait_s: float = 0.0, idempotency_key: str = "") -> JobHandle: ...
+
+    @abstractmethod
+    def _threads_for_calls(self) -> ThreadPoolExecutor: ...
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call `fn(*args, **kwargs)` on the pool. Raises `TypeError` for arguments that cannot travel."""
+        return self._default().submit(fn, *args, **kwargs)
+
+    def map(
+        self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[T]:
+        """`map(fn, *iterables)` on the pool: everything is sent now, results come in order."""
+        return self._default().map(fn, *iterables, timeout=timeout, chunksize=chunksize)
+
+    def calls(self, **options: Unpack[CallOptions]) -> Calls:
+        """The same Executor with options: `pool.calls(timeout=60, requires=["numpy"]).map(f, xs)`."""
+        from moregpu.client.functions.executor import Calls
+        from moregpu.client.functions.options import chosen
+
+        return Calls(self._the_caller, self._default().packer, chosen(options))
+
+    def scatter(self, value: Any) -> Shared:
+        """Send a large value once: what comes back stands for it in arguments. Workers fetch it once, too."""
+        return self._the_caller().scatter(value)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls; with `wait`, return when all have their results. Then the connections go."""
+        if self._caller is not None and cancel_futures:
+            self._caller.cancel(queued_only=True)
+        if wait:
+            self.end_calls(cancel=False)
+            self.close()
+        elif self._caller is not None:
+            threading.Thread(target=self.shutdown, name="moregpu-shutdown", daemon=True).start()
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def end_calls(self, *, cancel: bool) -> None:
+        """End the session: wait for its calls, or cancel them."""
+        caller = self._caller
+        if caller is None:
+            return
+        if cancel:
+            caller.cancel()
+        try:
+            caller.wait()
+        except KeyboardInterrupt:
+            caller.cancel()
+            raise
+        finally:
+            caller.close()
+            self._caller = self._calls = None
+
+    # -- how calls are sent
+
+    def _the_caller(self) -> Caller:
+        from moregpu.client.functions.caller import Caller
+
+        with self._calls_lock:
+            if self._caller is None:
+                self._caller = Caller(self.link, self.blobs, self._threads_for_calls, self._by_http, PATIENCE_S)
+            return self._caller
+
+    def _default(self) -> Calls:
+        if self._calls is None:
+            from moregpu.client.functions.executor import Calls
+            from moregpu.client.functions.options import Chosen
+            from moregpu.client.functions.program import Packer
+
+            self._calls = Calls(self._the_caller, Packer(), Chosen())
+        return self._calls
+
+    def _by_http(self, spec: FunctionSpec, batch: Batch) -> None:
+        """Where WebSockets do not get through: one job, waited for on a thread."""
+        try:
+            batch.ended(self.submit_job(spec, wait_s=20.0).wait())
+        except MoreGPUError as error:
+            batch.fail(error)

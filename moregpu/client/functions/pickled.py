@@ -1,0 +1,34 @@
+"""Arguments that cannot travel as data, by pickle: opened on the worker, in the sandbox that the function runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moregpu.encoding import Buffers, encode
+from moregpu.errors import MissingExtra
+
+
+def as_pickled(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Callable[..., Any], Buffers]:
+    """A function that opens pickled arguments first, and its encoded arguments. Raises what pickling raises."""
+    try:
+        import cloudpickle
+    except ImportError as error:
+        raise MissingExtra("functions need cloudpickle", 'pip install "moregpu[functions]"') from error
+    return _Opening(function), encode(((cloudpickle.dumps((args, kwargs)),), {}))
+
+
+class _Opening:
+    """Calls a function with what a pickle holds."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+        self.__qualname__ = getattr(function, "__qualname__", type(function).__qualname__)
+
+    def __call__(self, content: bytes) -> Any:
+        import pickle
+
+        args, kwargs = pickle.loads(content)  # noqa: S301 — runs in the sandbox alone
+        return self.function(*args, **kwargs)

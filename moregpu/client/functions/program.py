@@ -1,0 +1,97 @@
+"""A function as it travels: one cloudpickle of it and of the classes that its arguments may hold."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import msgspec
+from blake3 import blake3
+
+from moregpu.client.functions.modules import is_own, send_own_modules
+from moregpu.errors import MissingExtra
+
+PLAIN = (int, float, complex, str, bytes, bool, type(None), ModuleType, BuiltinFunctionType)
+"""What a function may refer to and still be known to be the same function the next time."""
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """A function, packed."""
+
+    content: bytes
+    digest: str
+    name: str
+    function: Callable[..., Any]
+
+
+class Packer:
+    """Packs functions; one that cannot have changed since is not packed again."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakKeyDictionary[Any, tuple[tuple[int, ...], Program]] = weakref.WeakKeyDictionary()
+
+    def pack(self, function: Callable[..., Any], types: dict[str, type]) -> Program:
+        """The program for a function, whose arguments hold values of `types`. Raises what pickling raises."""
+        state = None if types else _state(function)
+        if state is not None:
+            known = self._known.get(function)
+            if known is not None and known[0] == state:
+                return known[1]
+        content = _dumps((function, types))
+        program = Program(
+            content=content, digest=blake3(content).hexdigest(), name=name_of(function), function=function
+        )
+        if state is not None:
+            self._known[function] = (state, program)
+        return program
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What people call it."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__qualname__", type(function).__qualname__))[:200]
+
+
+def _dumps(value: Any) -> bytes:
+    try:
+        import cloudpickle
+    except ImportError as error:
+        raise MissingExtra("functions need cloudpickle", 'pip install "moregpu[functions]"') from error
+    send_own_modules(cloudpickle.register_pickle_by_value)
+    return cloudpickle.dumps(value, protocol=5)
+
+
+def _state(function: Callable[..., Any]) -> tuple[int, ...] | None:
+    """What tells whether a function is still the one that was packed; None where that cannot be told.
+
+    A function of a module that workers import as well is packed as its name alone; of another one everything it refers
+    to is part of it, and what could change in place (a list, an object) may have.
+    """
+    if not isinstance(function, FunctionType):
+        return None
+    module = sys.modules.get(function.__module__)
+    if not is_own(function.__module__) and getattr(module, function.__name__, None) is function:
+        return (id(function.__code__),)
+    referred = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    try:
+        referred += [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError:  # a cell that is empty yet
+        return None
+    own = function.__globals__
+    referred += [own[name] for name in _names(function.__code__) if name in own and not hasattr(builtins, name)]
+    if not all(isinstance(value, PLAIN) for value in referred):
+        return None
+    return (id(function.__code__), *map(id, referred))
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
