@@ -56,6 +56,9 @@ CLEAR_S = 0.3
 START_S = 30.0
 """A zygote that has not confined itself and imported what it was told to by then is given up."""
 
+MAX_DIED_IDLE = 3
+"""Children in a row that end without having been given anything."""
+
 _PIPE_BYTES = 1 << 16
 _MAX_FRAME = 1 << 16  # what a child says is short: its results do not come this way
 
@@ -125,7 +128,7 @@ class Lane:
         self._waiting_clear: asyncio.TimerHandle | None = None
         self._then: Callable[[], None] | None = None  # what follows when it is clear
         self._entered = self._gone = False
-        self._forks = 0
+        self._forks = self._died_idle = 0
         self._child: Stream | None = None
         self._passing: socket.socket | None = None
         self._loaded: set[str] = set()
@@ -354,6 +357,7 @@ class Lane:
         self._done(task)
 
     def _done(self, task: CallTask) -> None:
+        self._died_idle = 0
         lines = self._printed.end()
         if lines:
             self._owner.printed(task, lines)
@@ -388,8 +392,12 @@ class Lane:
     def _end_call(self, cause: Cause, text: str) -> None:
         """End the call that runs with a failure, and everything that runs with it; the calls behind it go on."""
         task = self.task
-        if task is None:  # nobody's call: a process that was left behind
-            self._clear(lambda: None, files=False)
+        if task is None:  # nobody's call: a process that was left behind, or one that cannot even begin
+            self._died_idle += 1
+            if self._died_idle > MAX_DIED_IDLE:
+                self._end(f"its processes end by themselves: {text}")
+            else:
+                self._clear(lambda: None, files=False)
             return
         left = len(task.calls) - self._records.calls
         self._records.add(*self._journal.take(left))

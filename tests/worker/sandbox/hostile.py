@@ -167,9 +167,10 @@ def main(level: str, folder: Path) -> None:
             return await called(room, owner, number, function, *arguments, **more)
 
         for function in (
-            who_am_i, environment, open_descriptors, harm_the_parent, new_namespaces, write_the_code, fork_bomb,
+            who_am_i, environment, open_descriptors, harm_the_parent, new_namespaces, write_the_code,
         ):  # fmt: skip
             found[function.__name__] = await run(function)
+        found["fork_bomb"] = await run(fork_bomb, session="bomb")
         (folder / "targets").mkdir(mode=0o755)
         with _targets(folder / "targets") as (facts, udp), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagram:
             datagram.bind(str(folder / "datagram"))

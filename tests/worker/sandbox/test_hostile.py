@@ -13,7 +13,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import pytest
 
 from moregpu.worker.sandbox import landlock
 from moregpu.worker.sandbox.box import code_folder
+from moregpu.worker.sandbox.usage import family as tree
 
 USER = 65_401
 PACKAGES = ("msgspec", "cloudpickle", "psutil", "blake3", "uvloop")
@@ -59,7 +62,9 @@ def copy() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def run(copy: Path, level: str, *, as_root: bool) -> dict[str, Any]:
+@contextmanager
+def command(copy: Path, program: str, level: str, *, as_root: bool) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """How to start a program of this folder as that user, with a folder of its own."""
     work = Path(tempfile.mkdtemp(prefix="moregpu-hostile-", dir="/tmp"))
     work.chmod(0o755)
     environment = {
@@ -68,32 +73,42 @@ def run(copy: Path, level: str, *, as_root: bool) -> dict[str, Any]:
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     environment |= {"OWNERS_TOKEN": "the owner's secret", "HOME": str(work), "MOREGPU_FUNCTIONS_USER": str(USER)}
-    command = [python_for_everybody(), "-m", "tests.worker.sandbox.hostile", level, str(work)]
+    words = [python_for_everybody(), "-m", f"tests.worker.sandbox.{program}", level, str(work)]
     if not as_root:
         os.chown(work, USER, USER)
-        command = ["setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups", *command]
+        words = ["setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups", *words]
     try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, cwd="/", timeout=110
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        return json.loads(done.stdout)
+        yield words, environment
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-@pytest.fixture(
-    scope="module", params=["bubblewrap, worker of a user", "bubblewrap, worker of root", "landlock, worker of a user"]
-)
-def found(request: pytest.FixtureRequest, copy: Path) -> dict[str, Any]:
+def run(copy: Path, level: str, *, as_root: bool) -> dict[str, Any]:
+    with command(copy, "hostile", level, as_root=as_root) as (words, environment):
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, cwd="/", timeout=110)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return json.loads(done.stdout)
+
+
+PARAMETERS = ["bubblewrap, worker of a user", "bubblewrap, worker of root", "landlock, worker of a user"]
+
+
+def chosen(parameter: str) -> tuple[str, bool]:
+    """Level, and whether the worker is root's; skips what cannot be tried here."""
     if os.geteuid() != 0:
         pytest.skip("this test becomes other users, as only root can")
-    if shutil.which("bwrap") is None:
+    level, _, whose = parameter.partition(", worker of ")
+    if level == "bubblewrap" and shutil.which("bwrap") is None:
         pytest.skip("missing: bubblewrap; mend: apt-get install bubblewrap")
-    level, _, whose = str(request.param).partition(", worker of ")
     if level == "landlock" and landlock.version() < landlock.NEEDED:
         pytest.skip(f"this kernel's Landlock is too old: {landlock.version()}")
-    return run(copy, level, as_root=whose == "root") | {"level": level}
+    return level, whose == "root"
+
+
+@pytest.fixture(scope="module", params=PARAMETERS)
+def found(request: pytest.FixtureRequest, copy: Path) -> dict[str, Any]:
+    level, as_root = chosen(str(request.param))
+    return run(copy, level, as_root=as_root) | {"level": level}
 
 
 def test_nothing_of_the_machine_is_reached(found: dict[str, Any]) -> None:
@@ -147,3 +162,29 @@ def test_what_one_session_leaves_behind_is_dead_before_the_next_begins(found: di
     assert found["left_alive"] == 0
     assert "left" not in found["seen_by_b"]
     assert "left" not in found["seen_by_a_again"]
+
+
+@pytest.mark.parametrize("parameter", PARAMETERS)
+def test_all_processes_die_with_a_worker_that_is_killed(copy: Path, parameter: str) -> None:
+    level, as_root = chosen(parameter)
+    with command(copy, "lonely", level, as_root=as_root) as (words, environment):
+        worker = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True, cwd="/")
+        with worker:
+            assert worker.stdout is not None
+            name = worker.stdout.readline().strip()
+            family = set(tree(worker.pid))
+            assert name in {comm(pid) for pid in family}
+            worker.kill()
+        deadline = time.monotonic() + 20
+        while alive := [pid for pid in family if comm(pid)]:
+            assert time.monotonic() < deadline, {pid: comm(pid) for pid in alive}
+            time.sleep(0.02)
+
+
+def comm(pid: int) -> str:
+    """The name of a process that lives."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return "" if state in "ZX" else Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
