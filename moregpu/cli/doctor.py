@@ -79,6 +79,7 @@ def _looks(profile: str | None) -> list[tuple[str, Callable[[], str]]]:
         ("settings", _settings),
         ("secrets", _secrets),
         ("worker here", _worker),
+        ("functions here", _functions),
         ("profile", lambda: _profile(profile)),
         ("pool", lambda: _pool(profile)),
         ("workers", lambda: _workers(profile)),
@@ -88,8 +89,9 @@ def _looks(profile: str | None) -> list[tuple[str, Callable[[], str]]]:
 def _of(what: str, look: Callable[[], str]) -> Finding:
     try:
         return Finding(what=what, ok=True, found=without_secrets(look()))
-    except NotConfigured as error:  # no pool and no worker is no illness
-        return Finding(what=what, ok=True, found=without_secrets(error.detail), hint=error.hint)
+    except NotConfigured as error:  # a machine that only works for a pool needs none of its own
+        ok = what != "pool" or _works_here()
+        return Finding(what=what, ok=ok, found=without_secrets(error.detail), hint=error.hint)
     except MoreGPUError as error:
         return Finding(what=what, ok=False, found=without_secrets(error.detail), hint=without_secrets(error.hint))
     except OSError as error:
@@ -137,10 +139,31 @@ def _secrets() -> str:
 
 
 def _worker() -> str:
+    from moregpu.worker.home import worker_folder
+
+    return f"joined, in {worker_folder('')}" if _works_here() else "has not joined a pool"
+
+
+def _works_here() -> bool:
     from moregpu.worker.home import has_joined, worker_folder
 
-    folder = worker_folder("")
-    return f"joined, in {folder}" if has_joined(folder) else "has not joined a pool"
+    return has_joined(worker_folder(""))
+
+
+def _functions() -> str:
+    """Which sandbox would hold other people's Python code here: each is tried. None is no illness, but said."""
+    import asyncio
+    import tempfile
+
+    from moregpu.worker.functions.probe import find_level
+
+    with tempfile.TemporaryDirectory(prefix="moregpu-") as folder:
+        Path(folder).chmod(0o755)
+        level = asyncio.run(find_level(Path(folder)))
+    tried = f" ({'; '.join(level.why)})" if level.why else ""
+    if level.isolation == "none":
+        raise NotConfigured(f"no sandbox holds here{tried}", "docs/security.md says what is needed")
+    return f"{level.isolation}: nothing gets out{tried}"
 
 
 def _profile(profile: str | None) -> str:

@@ -44,7 +44,9 @@ def join(
         list[str] | None,
         typer.Option(
             metavar="functions[=NAMES]",
-            help="Let submitters' Python code run here, in a sandbox: everybody's, or functions=alice,bob.",
+            help="Let submitters' Python code run here, in a sandbox: everybody's, or functions=alice,bob. "
+            "Also: network (for functions that ask for it), interpreters (download a Python that is not here), "
+            "unconfined (I trust this pool: also without a sandbox).",
         ),
     ] = None,
     state: Annotated[Path | None, typer.Option(help="State folder, one for each worker on this machine.")] = None,
@@ -68,6 +70,7 @@ def join(
         device=device,
         hang_s=hang,
         functions=whose_functions(allow or []),
+        **also_allowed(allow or []),
         **({} if yields else {"yields": False}),
         json_lines=as_json,
     )
@@ -83,10 +86,21 @@ def join(
     raise typer.Exit(run_worker(config, invite))
 
 
+ALSO = {"network": "functions_network", "interpreters": "python_downloads", "unconfined": "functions_unconfined"}
+"""What else an owner may allow to functions: word → setting of the worker."""
+
+
+def also_allowed(allow: list[str]) -> dict[str, bool]:
+    """Settings that `--allow network`, `interpreters` and `unconfined` turn on."""
+    return {ALSO[text]: True for text in allow if text in ALSO}
+
+
 def whose_functions(allow: list[str]) -> tuple[str, ...]:
     """Read `--allow functions` and `--allow functions=alice,bob`; raises `InvalidRequest`."""
     whose: list[str] = []
     for text in allow:
+        if text in ALSO:
+            continue
         what, named, names = text.partition("=")
         listed = [name.strip() for name in names.split(",") if name.strip()] if named else ["*"]
         if what.strip() not in ("functions", "function") or not listed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moregpu.cli.join import whose_functions
+from moregpu.cli.join import also_allowed, whose_functions
 from moregpu.errors import InvalidRequest
 from moregpu.worker.config import WorkerConfig
 
@@ -27,6 +27,14 @@ def test_allow_names_whose_functions_may_run(allow: list[str], whose: tuple[str,
 def test_what_allow_cannot_mean_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="--allow functions"):
         whose_functions([text])
+
+
+def test_more_than_a_sandboxed_call_is_allowed_word_by_word() -> None:
+    assert also_allowed(["functions"]) == {}
+    assert also_allowed(["functions", "network"]) == {"functions_network": True}
+    assert WorkerConfig.checked(**also_allowed(["unconfined", "interpreters"])).functions_unconfined
+    assert whose_functions(["functions=alice", "network"]) == ("alice",)
+    assert whose_functions(["network"]) == ()
 
 
 def test_functions_are_off_until_somebody_turns_them_on() -> None:
