@@ -109,6 +109,7 @@ class Agent:
         self._senses: Senses | None = None
         self._computes: dict[str, Compute] = {}
         self._computes_on = ""
+        self._functions_off = ""
         self._aside: dict[str, str] = {}  # device → why it is put aside
         self._kinds: dict[str, Kind] = {}
         self._in_force: dict[str, float] = {}  # the duty that each compute process was told
@@ -167,6 +168,7 @@ class Agent:
         found = await asyncio.to_thread(find_devices, cores, self._config.engine, self._config.device)
         self._found = found
         offer = await offer_functions(self._config, self._home.folder)
+        self._functions_off = offer.trouble
         self._computes_on = found.told
         self._session = WorkerSession(
             keys,
@@ -459,6 +461,7 @@ class Agent:
             others=round(20 * self._cpu.others) / 20 if session else 0.0,
             computes_on=self._computes_on,
             aside="; ".join(f"{device} is put aside: {why}" for device, why in self._aside.items()),
+            functions_off=self._functions_off,
         )
         if status != self._shown:
             self._shown = status

@@ -34,6 +34,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     others: float = 0.0  # share of the machine that other programs use
     computes_on: str = ""  # the devices, in words
     aside: str = ""  # which devices are put aside, and why
+    functions_off: str = ""  # why functions stay off though the owner lets them in
 
     @property
     def line(self) -> str:
