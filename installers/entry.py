@@ -19,6 +19,7 @@ MODULES = {
     "moregpu": "moregpu.cli.main",
     "moregpu_tray": "moregpu_tray.__main__",
     "moregpu_tray.prompt": "moregpu_tray.prompt",
+    "moregpu_tray.who": "moregpu_tray.who",
     "moregpu.worker": "moregpu.worker.__main__",
     "moregpu.worker.process": "moregpu.worker.process",
     "moregpu.worker.child": "moregpu.worker.child",

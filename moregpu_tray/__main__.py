@@ -60,6 +60,10 @@ def _parser() -> argparse.ArgumentParser:
     for name, what in (("resume", "go on"), ("leave", "leave the pool: nothing of it stays here"), ("quit", "end it")):
         commands.add_parser(name, help=what).set_defaults(run=_order, order=name)
 
+    allow = commands.add_parser("allow", help="whose Python functions may run here: nobody, everybody, or names")
+    allow.add_argument("who", nargs="+", metavar="WHO", help="nobody, everybody, or names as the pool knows them")
+    allow.set_defaults(run=_allow)
+
     start = commands.add_parser("autostart", help="start at login: on, off, or as a service without a desktop")
     start.add_argument("what", choices=("on", "off", "service", "show"))
     start.set_defaults(run=_autostart)
@@ -167,7 +171,7 @@ def _join(given: argparse.Namespace) -> int:
         invite = parse_invite(getpass.getpass("Invite (one line, from `moregpu invite`): "))
     if invite is None:
         raise NotConfigured("no invite was given", "paste it when asked, or pipe it in: moregpu-tray join < invite.txt")
-    for line in promise(invite, config.ceiling, config.schedule).split("\n"):
+    for line in promise(invite, config.ceiling, config.schedule, config.functions).split("\n"):
         _say(textwrap.fill(line, 100, subsequent_indent="  "))
     if typed is not None and not given.yes:
         sys.stdout.write("Join this pool? [Y/n] ")
@@ -209,6 +213,23 @@ def _order(given: argparse.Namespace) -> int:
             return _leave_pool(given)
         return _answered(report)
     return _ordered({"do": given.order})
+
+
+def _allow(given: argparse.Namespace) -> int:
+    import msgspec
+
+    from moregpu.platform.instance import ask
+    from moregpu_tray.chosen import save
+    from moregpu_tray.consent import names_of, told
+
+    whose = names_of(given.who)
+    report = ask(NAME, {"do": "allow", "functions": whose or ["nobody"]})
+    if report is not None and "error" in report:
+        return _answered(report)
+    if report is None:  # it does not run: it reads this when it starts
+        save(msgspec.structs.replace(_config(given), functions=whose))
+    _say(f"Python functions that may run here: {told(whose)}")
+    return 0
 
 
 def _leave_pool(given: argparse.Namespace) -> int:

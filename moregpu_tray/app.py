@@ -17,14 +17,15 @@ from typing import Any
 
 import msgspec
 
-from moregpu.errors import InviteRefused, MoreGPUError
+from moregpu.errors import InvalidRequest, MoreGPUError
 from moregpu.platform import autostart
 from moregpu.platform.instance import Instance
-from moregpu.platform.settings import write_section
 from moregpu.wire.invite import parse_invite
+from moregpu.wire.messages import EVERYBODY
 from moregpu.wire.text import clean
 from moregpu.worker.config import WorkerConfig
 from moregpu.workloads import KINDS
+from moregpu_tray.chosen import save
 from moregpu_tray.core import Core
 from moregpu_tray.history import History
 from moregpu_tray.icon.protocol import STEPS, Face, Picture, TrayBackend
@@ -112,6 +113,9 @@ class App:
             Do.CEILING: lambda: self._set_limits(ceiling=float(item.value or 0.0)),
             Do.SCHEDULE: lambda: self._set_limits(schedule=str(item.value)),
             Do.KIND: lambda: self._toggle_kind(str(item.value)),
+            Do.FUNCTIONS: lambda: self._set_functions((str(item.value),) if item.value else ()),
+            Do.FUNCTIONS_OF: lambda: self._toggle_functions_of(str(item.value)),
+            Do.FUNCTIONS_ASK: self._ask_for_names,
             Do.LOG: self._show_log,
             Do.JOIN: self._ask_for_invite,
             Do.LEAVE: self._core.leave,
@@ -142,6 +146,8 @@ class App:
                     self._core.join(parse_invite(str(request.get("invite", ""))))
                 case "leave":
                     self._core.leave()
+                case "allow":
+                    self._set_functions(tuple(map(str, request.get("functions", ()))))
                 case "quit":
                     threading.Timer(ANSWER_FIRST_S, self.quit).start()
                 case _:
@@ -163,6 +169,7 @@ class App:
                 "log": str(self._log_file),
                 "ceiling": self._core.config.ceiling,
                 "schedule": self._core.config.schedule,
+                "functions": self._core.config.functions,
                 "today": self._history.since(now - now % DAY_S),
                 "month": self._history.since(now - 30 * DAY_S),
                 "jobs": self._history.jobs_since(now - 30 * DAY_S),
@@ -196,6 +203,14 @@ class App:
         self._core.set_kinds(None if allowed >= set(KINDS) else tuple(sorted(allowed)))
         self._save()
 
+    def _set_functions(self, whose: tuple[str, ...]) -> None:
+        self._core.set_functions(whose)
+        self._save()
+
+    def _toggle_functions_of(self, name: str) -> None:
+        named = [each for each in self._core.config.functions if each != EVERYBODY]
+        self._set_functions(tuple(each for each in named if each != name) if name in named else (*named, name))
+
     def _toggle_autostart(self) -> None:
         if autostart.is_enabled():
             autostart.disable()
@@ -210,36 +225,41 @@ class App:
             self._backend.notify("MoreGPU", f"The log is {self._log_file}")
 
     def _ask_for_invite(self) -> None:
-        """Show the prompt: a process of its own, so that its toolkit leaves memory with it."""
+        config = self._core.config
+        settings = {"ceiling": config.ceiling, "schedule": config.schedule, "functions": config.functions}
+        answer = self._asked("moregpu_tray.prompt", settings, "moregpu-tray join")
+        if answer is not None:
+            self._core.join(parse_invite(answer))
+
+    def _ask_for_names(self) -> None:
+        named = [name for name in self._core.config.functions if name != EVERYBODY]
+        answer = self._asked("moregpu_tray.who", {"names": named}, "moregpu-tray allow NAME")
+        if answer is not None:
+            self._set_functions((answer,))
+
+    def _asked(self, window: str, settings: dict[str, Any], instead: str) -> str | None:
+        """Show a window: a process of its own, so that its toolkit leaves memory with it.
+
+        None: the owner does not want to, or is being asked already. Raises `InvalidRequest` where none can be opened.
+        """
         if not self._asking.acquire(blocking=False):
-            return
+            return None
         try:
-            settings = msgspec.json.encode(
-                {"ceiling": self._core.config.ceiling, "schedule": self._core.config.schedule}
-            )
             done = subprocess.run(
-                [sys.executable, "-m", "moregpu_tray.prompt"], input=settings, stdout=subprocess.PIPE, check=False
+                [sys.executable, "-m", window], input=msgspec.json.encode(settings), stdout=subprocess.PIPE, check=False
             )
         finally:
             self._asking.release()
         if done.returncode == 3:
-            raise InviteRefused("no window can be opened here", "in a terminal, run: moregpu-tray join")
-        if done.returncode == 0:
-            self._core.join(parse_invite(done.stdout.decode()))
+            raise InvalidRequest("no window can be opened here", f"in a terminal, run: {instead}")
+        return done.stdout.decode() if done.returncode == 0 else None
 
     def _save_soon(self) -> None:
         threading.Thread(target=self._guarded, args=(self._save,), daemon=True).start()
 
     def _save(self) -> None:
         """Keep what the owner chose."""
-        usual = WorkerConfig(yields=True)
-        chosen: dict[str, Any] = {}
-        for field in ("name", "cores", "ceiling", "schedule", "paused"):
-            if (value := getattr(self._core.config, field)) != getattr(usual, field):
-                chosen[field] = value
-        if self._core.config.kinds is not None:
-            chosen["kinds"] = list(self._core.config.kinds)
-        write_section("worker", chosen)
+        save(self._core.config)
 
     # -- showing
 

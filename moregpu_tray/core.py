@@ -24,6 +24,7 @@ from moregpu.worker.devices import lent_cores
 from moregpu.worker.enrol import enrol
 from moregpu.worker.home import ENROLMENT, WorkerHome, has_joined, worker_folder
 from moregpu.worker.status import Status
+from moregpu_tray.consent import names_of
 from moregpu_tray.history import History
 from moregpu_tray.view import View
 
@@ -119,6 +120,17 @@ class Core:
         """Which kinds of jobs may run here; the pool is told by a new connection."""
         with self._lock:
             self._config = msgspec.structs.replace(self._config, kinds=kinds)
+            self._restarting = True
+            self._end_agent()
+            self._observe(self._view)
+
+    def set_functions(self, whose: tuple[str, ...]) -> None:
+        """Whose Python code may run here; the pool is told by a new connection. Raises `InvalidRequest`."""
+        with self._lock:
+            fields = msgspec.structs.asdict(self._config) | {"functions": names_of(whose)}
+            if fields["functions"] and fields["kinds"] is not None:
+                fields["kinds"] = tuple(dict.fromkeys((*fields["kinds"], "function")))
+            self._config = WorkerConfig.checked(**fields)
             self._restarting = True
             self._end_agent()
             self._observe(self._view)

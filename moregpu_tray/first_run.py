@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from moregpu.wire.identity import fingerprint
 from moregpu.wire.invite import Invite
 from moregpu.wire.text import clean
+from moregpu_tray.consent import told
 
 
-def promise(invite: Invite, ceiling: float, schedule: str) -> str:
+def promise(invite: Invite, ceiling: float, schedule: str, functions: Sequence[str] = ()) -> str:
     """What a person compares and reads: the words first, the name after, then what it means for this machine.
 
     A line is a paragraph; whoever shows it wraps it.
@@ -22,10 +25,15 @@ def promise(invite: Invite, ceiling: float, schedule: str) -> str:
         "\n"
         "What will run here: fixed mathematical kernels, on the data that comes with them. They see nothing else of "
         "this machine: no files, no programs, no network.\n"
+        f"Python functions of others: {told(functions)}. {_IN_A_SANDBOX if functions else _OFF}\n"
         f"How much: up to {ceiling:.0%} of the processor cores that you lend, {_when(schedule)}.\n"
         "It steps back within a tenth of a second when you touch mouse or keyboard, and stops on battery, when the "
         "machine is hot, and while a program is full screen."
     )
+
+
+_OFF = "You can let people in by name, in the menu under What may run here."
+_IN_A_SANDBOX = "They run in a sandbox, without your files and your network."
 
 
 def _when(schedule: str) -> str:

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from moregpu.wire.messages import EVERYBODY
 from moregpu.worker.config import WorkerConfig
 from moregpu_tray.history import Ran, Sum, duration, energy
 from moregpu_tray.view import View
@@ -18,6 +19,8 @@ SCHEDULES = (
     ("Weekends", "sat,sun"),
 )
 KIND_WORDS = {"kernel": "Kernels: fixed mathematics on the data they come with"}
+FUNCTION = "function"
+"""The kind that is other people's code: off until somebody is named, and chosen by people rather than ticked."""
 
 
 class Do(StrEnum):
@@ -31,6 +34,9 @@ class Do(StrEnum):
     CEILING = "ceiling"
     SCHEDULE = "schedule"
     KIND = "kind"
+    FUNCTIONS = "functions"  # whose: nobody's or everybody's
+    FUNCTIONS_OF = "functions-of"  # one person's, or no longer
+    FUNCTIONS_ASK = "functions-ask"  # of people who are to be named
     LOG = "log"
     JOIN = "join"
     LEAVE = "leave"
@@ -72,7 +78,7 @@ def menu_of(
         *_pauses(view),
         _ceiling(config),
         _schedule(config),
-        _kinds(config, kinds),
+        _kinds(view, config, kinds, tuple(ran.submitter for ran in contribution.jobs)),
         _contribution(contribution),
         SEPARATOR,
         Item(label="Show log", do=Do.LOG),
@@ -121,12 +127,38 @@ def _schedule(config: WorkerConfig) -> Item:
     return Item(label="Schedule", children=children)
 
 
-def _kinds(config: WorkerConfig, kinds: tuple[str, ...]) -> Item:
+def _kinds(view: View, config: WorkerConfig, kinds: tuple[str, ...], known: tuple[str, ...]) -> Item:
     allowed = kinds if config.kinds is None else config.kinds
-    children = tuple(
-        Item(label=KIND_WORDS.get(kind, kind), do=Do.KIND, value=kind, ticked=kind in allowed) for kind in kinds
+    ticks = tuple(
+        Item(label=KIND_WORDS.get(kind, kind), do=Do.KIND, value=kind, ticked=kind in allowed)
+        for kind in kinds
+        if kind != FUNCTION
     )
-    return Item(label="What may run here", children=children)
+    others = _functions(view, config, known) if FUNCTION in kinds else ()
+    return Item(label="What may run here", children=(*ticks, *others))
+
+
+def _functions(view: View, config: WorkerConfig, known: tuple[str, ...]) -> tuple[Item, ...]:
+    """Whose Python code may run here: nobody's, that of people by name, or everybody's."""
+    whose = config.functions
+    everybody = EVERYBODY in whose
+    names = dict.fromkeys((*(name for name in whose if name != EVERYBODY), *(name for name in known if name)))
+    people = tuple(
+        Item(label=_short(name), do=Do.FUNCTIONS_OF, value=name, ticked=not everybody and name in whose)
+        for name in names
+    )
+    said = view.status.functions_off
+    return (
+        SEPARATOR,
+        Item(label="Python functions, in a sandbox: whose?", enabled=False),
+        Item(label="Nobody's", do=Do.FUNCTIONS, value="", ticked=not whose, radio=True),
+        Item(
+            label="Of people by name",
+            children=(*people, *([SEPARATOR] if people else []), Item(label="Name somebody…", do=Do.FUNCTIONS_ASK)),
+        ),
+        Item(label="Everybody's in this pool", do=Do.FUNCTIONS, value=EVERYBODY, ticked=everybody, radio=True),
+        *([Item(label=_short(said), enabled=False)] if said else []),
+    )
 
 
 def _contribution(contribution: Contribution) -> Item:

@@ -80,7 +80,10 @@ class Prompt:
             return
         self._trouble.configure(text="")
         self._entry.grid_remove()
-        self._words.configure(text=promise(self._invite, self._limits["ceiling"], self._limits["schedule"]))
+        limits = self._limits
+        self._words.configure(
+            text=promise(self._invite, limits["ceiling"], limits["schedule"], limits.get("functions", ()))
+        )
         self._go.configure(text="Join")
 
 

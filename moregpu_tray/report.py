@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from moregpu_tray.consent import told
 from moregpu_tray.history import HOUR_S, bars, duration, energy
 
 
@@ -18,6 +19,8 @@ def lines(report: dict[str, Any]) -> list[str]:
             f"keys:         {view['secrets']}",
             f"limits:       up to {report['ceiling']:.0%}, {report['schedule']}",
         ]
+        off = status["functions_off"]
+        shown.append(f"functions:    {told(report['functions'])}{f'; {off}' if off else ''}")
         if 1.0 > status["asked"] > status["ceiling"] > 0.0:
             shown.append(f"              the pool asks for {status['asked']:.0%}; yours holds")
     shown += [
