@@ -256,7 +256,14 @@ class FunctionRoom:
         who = self._level.who
         memory = min(self._memory_bytes, plan.memory_bytes or self._memory_bytes)
         return Confinement(
-            box=Box(runtime=runtime, network=plan.network and self._network, user=who.user, group=who.group),
+            box=Box(
+                runtime=runtime,
+                network=plan.network and self._network,
+                gpu=plan.gpu,
+                cores=min(plan.cores, self._width),
+                user=who.user,
+                group=who.group,
+            ),
             level=self._level.isolation,
             folder=self._folder / str(self._made),
             memory_bytes=memory,
@@ -347,7 +354,16 @@ def _call_task(task: RunTask, plan: CallPlan, raw: bytes, region: Region | None,
         raise EngineError("the arguments are not as long as the calls say")
     return CallTask(
         number=task.number,
-        key=(submitter, plan.session or task.program, plan.python, plan.requires, plan.network, plan.memory_bytes),
+        key=(
+            submitter,
+            plan.session or task.program,
+            plan.python,
+            plan.requires,
+            plan.network,
+            plan.memory_bytes,
+            plan.cores,
+            plan.gpu,
+        ),
         digest=task.program.decode(errors="replace"),
         form=plan.form,
         calls=plan.calls,

@@ -36,6 +36,8 @@ def cut_task(spec: FunctionSpec, plan: Plan, cursor: int, worker: WorkerProfile,
                 isolate=spec.isolate,
                 network=spec.network,
                 memory_bytes=spec.memory_bytes,
+                cores=spec.cores or 1,
+                gpu=spec.gpu,
             )
         ),
         precision="",

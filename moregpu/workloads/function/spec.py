@@ -81,3 +81,5 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     isolate: Isolate
     network: bool
     memory_bytes: int | None = None
+    cores: int = 1  # threads that numeric libraries start
+    gpu: bool = False  # whether the machine's GPUs are to be seen
