@@ -33,6 +33,7 @@ from moregpu.coordinator.judge import Judge
 from moregpu.coordinator.limits import DeskConfig
 from moregpu.coordinator.opening import StoredTensor
 from moregpu.coordinator.presence import Presence
+from moregpu.coordinator.printed import Printed
 from moregpu.coordinator.protocol import BlobRight, Clock, EventFeed, Offload, OpenTensor, Principal, WorkerSocket
 from moregpu.coordinator.proving import Proving
 from moregpu.coordinator.quotas import Quotas, bytes_left
@@ -111,6 +112,8 @@ class PoolDesk:
             config,
             self._dispatch.wake,
         )
+        self.printed: Printed = self._hub.printed
+        """What functions printed."""
         self._views = Views(store, self._fleet, config)
         self._roster = Roster(store, self._fleet, self._views, self._presence, self._hub, self._dispatch.wake)
         self._unsubscribe: list[Callable[[], None]] = []

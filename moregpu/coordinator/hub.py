@@ -21,6 +21,7 @@ from moregpu.coordinator.events import Feed
 from moregpu.coordinator.fleet import Fleet, Member
 from moregpu.coordinator.limits import MAX_LINKS_UNCONFIRMED, DeskConfig
 from moregpu.coordinator.presence import Presence
+from moregpu.coordinator.printed import Printed
 from moregpu.coordinator.protocol import BlobRight, Clock, WorkerSocket
 from moregpu.coordinator.proving import Proving
 from moregpu.coordinator.results import Results
@@ -66,6 +67,8 @@ class Hub:
         self._results = results
         self._proving = proving
         self._feed = feed
+        self.printed = Printed()
+        """What functions printed."""
         self._chores = chores
         self._clock = clock
         self._entropy = entropy
@@ -274,7 +277,12 @@ class Hub:
 
     def _tell(self, member: Member, action: core.Tell) -> None:
         held = next((held for key, held in member.session.held.items() if key[0] == action.task), None)
-        if held is None or held.trial is not None or not self._feed.watched:
+        if held is None or held.trial is not None:
+            return
+        if action.type == "log":
+            job, number, at = held.lease.job.id, held.lease.task.number, self._clock.wall()
+            self.printed.add(job, number, member.row.name, action.lines, at)
+        if not self._feed.watched:
             return
         data = {"submitter": held.lease.job.submitter, "worker": member.row.id, "task": held.lease.task.number}
         data |= {"share": action.share} if action.type == "task.progress" else {"lines": list(action.lines)}

@@ -14,6 +14,7 @@ from moregpu.workloads import JobSpec
 
 if TYPE_CHECKING:
     from moregpu.coordinator.cases import Ruling
+    from moregpu.coordinator.printed import Printed
     from moregpu.coordinator.quotas import Quotas
 
 T = TypeVar("T")
@@ -110,6 +111,8 @@ class Desk(Protocol):
     events: EventFeed
     pool_id: bytes
     pool_name: str
+    printed: Printed
+    """What functions printed."""
 
     async def submit(self, who: Principal, spec: JobSpec, idempotency_key: str, wait_s: float) -> JobRow:
         """Validate, plan, keep. Returns once durable; with `wait_s`, when the job ended or the time is up."""

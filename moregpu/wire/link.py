@@ -88,6 +88,8 @@ class Submit(
     """Push `Progress` while it runs."""
     parts: bool = False
     """Push `Part` for each task's accepted outputs."""
+    output: bool = False
+    """Push `Printed`: what its tasks print."""
 
 
 class Follow(
@@ -101,6 +103,7 @@ class Follow(
     job: Name
     progress: bool = False
     parts: bool = False
+    output: bool = False
 
 
 class Show(
@@ -178,6 +181,18 @@ class Part(_FromLink, frozen=True, kw_only=True, omit_defaults=True, tag="part",
     attempt: int = 0
 
 
+class Printed(_FromLink, frozen=True, kw_only=True, omit_defaults=True, tag="printed", tag_field="type"):
+    """Lines that a task of the job printed, in their order. The id stays open.
+
+    Of a job that prints too much some are left out, and a line says so.
+    """
+
+    id: int
+    lines: list[str]
+    task: int = 0
+    worker: str = ""  # its name
+
+
 class Ended(_FromLink, frozen=True, kw_only=True, omit_defaults=True, tag="ended", tag_field="type"):
     """The job ended: done (with `job.result`), failed (with `job.error`) or cancelled. Closes the id."""
 
@@ -207,4 +222,4 @@ class Refused(_FromLink, frozen=True, kw_only=True, omit_defaults=True, tag="ref
 
 
 ToLink = Submit | Follow | Show | Cancel | Subscribe | Stop
-FromLink = Accepted | Progress | Part | Ended | Shown | Happened | Refused
+FromLink = Accepted | Progress | Part | Printed | Ended | Shown | Happened | Refused

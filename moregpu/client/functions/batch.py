@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from moregpu.client.functions.call import Call
+from moregpu.client.functions.printed import show
 from moregpu.encoding import Malformed
 from moregpu.encoding.failures import RemoteError
 from moregpu.encoding.records import read_records
@@ -102,6 +103,8 @@ class Batch:
                     log.warning("%s waits: %s", self.calls[0].program.name, view.waiting_reason)
             case wire.Part():
                 self._part(answer)
+            case wire.Printed():
+                show(self.calls[0].program.name, answer)
             case wire.Ended(job=view):
                 self.ended(view)
             case _:

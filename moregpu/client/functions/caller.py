@@ -205,7 +205,7 @@ class Caller:
         raw, key = msgspec.Raw(msgspec.msgpack.encode(spec)), secrets.token_hex(16)
         try:
             self._link().ask(
-                lambda id: wire.Submit(id=id, spec=raw, idempotency_key=key, parts=batch.wants_parts),
+                lambda id: wire.Submit(id=id, spec=raw, idempotency_key=key, parts=batch.wants_parts, output=True),
                 batch.hear,
                 self._patience_s,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -12,7 +12,7 @@ from moregpu.coordinator.api.ask import Answer, Ask, Stream
 from moregpu.coordinator.api.events import QUIET_S, until_gone
 from moregpu.coordinator.store.protocol import JobRow, TaskRow
 from moregpu.jobs import JOB_ENDED, AttemptState, JobState
-from moregpu.wire.api import Event, LogLine
+from moregpu.wire.api import LogLine
 
 LOOK_S = 0.5
 """New lines are gathered for so long: a job of many tasks is not read anew at each."""
@@ -21,7 +21,8 @@ LOOK_S = 0.5
 async def logs(ask: Ask) -> Answer | Stream:
     """Lines in order of time. With `?follow=1`: server-sent events, until the job has ended and all was told."""
     if not ask.flag("follow"):
-        return ask.answer(await lines_of(ask, ask.job))
+        lines = [*await lines_of(ask, ask.job), *printed_lines(ask, ask.job, 0)]
+        return ask.answer([*sorted(lines, key=lambda line: line.at), *_end_lines(ask.job)])
     return Stream(parts=_followed(ask), length=None, media_type="text/event-stream")
 
 
@@ -32,9 +33,15 @@ async def lines_of(ask: Ask, job: JobRow) -> list[LogLine]:
     lines = [LogLine(at=job.created_at, level="info", message=f"queued: {job.plan.summary}")]
     for task in tasks:
         lines += _task_lines(task, names)
-    if job.ended_at is not None:
-        lines.append(_end_line(job, job.ended_at))
     return sorted(lines, key=lambda line: line.at)
+
+
+def printed_lines(ask: Ask, job: JobRow, start: int) -> list[LogLine]:
+    """What its tasks printed, from line `start` on."""
+    return [
+        LogLine(at=line.at, level="info", message=line.text, worker=line.worker, task=line.task)
+        for line in ask.services.desk.printed.after(job.id, start)
+    ]
 
 
 def _task_lines(task: TaskRow, names: dict[str, str]) -> list[LogLine]:
@@ -62,6 +69,10 @@ def _line(task: TaskRow, at: float, level: Any, message: str, worker: str) -> Lo
     return LogLine(at=at, level=level, message=message, worker=worker, task=task.number)
 
 
+def _end_lines(job: JobRow) -> list[LogLine]:
+    return [] if job.ended_at is None else [_end_line(job, job.ended_at)]
+
+
 def _end_line(job: JobRow, at: float) -> LogLine:
     if job.state is JobState.FAILED and job.error is not None:
         return LogLine(at=at, level="error", message=f"failed: {job.error.detail or job.error.title}")
@@ -75,12 +86,10 @@ async def _followed(ask: Ask) -> AsyncGenerator[bytes]:
     loop = asyncio.get_running_loop()
     seq = services.desk.store.last_seq()  # from before the first look on: nothing falls between it and the stream
     told: set[LogLine] = set()
+    printed = 0
     changed, spoke_at = True, loop.time()
     async for event in until_gone(services.desk.events.subscribe(ask.who, seq), ask.gone(), quiet_s=LOOK_S, begin=True):
         if event is not None:
-            if event.id == id and event.type == "log":
-                for line in _printed(event):
-                    yield _sent(line)
             changed |= event.id == id
             continue
         if not await services.authority.holds(ask.who):
@@ -88,24 +97,19 @@ async def _followed(ask: Ask) -> AsyncGenerator[bytes]:
         if changed:
             changed = False
             job = await services.desk.job(ask.who, id)
-            for line in await lines_of(ask, job):
-                if line not in told:
-                    told.add(line)
-                    spoke_at = loop.time()
-                    yield _sent(line)
+            fresh = [line for line in await lines_of(ask, job) if line not in told]
+            told.update(fresh)
+            lines = services.desk.printed.after(id, printed)
+            fresh += printed_lines(ask, job, printed)
+            printed = lines[-1].number + 1 if lines else printed
+            for line in [*sorted(fresh, key=lambda line: line.at), *_end_lines(job)]:
+                spoke_at = loop.time()
+                yield _sent(line)
             if job.state in JOB_ENDED:
                 return
         if loop.time() - spoke_at >= QUIET_S:
             spoke_at = loop.time()
             yield b": quiet\n\n"
-
-
-def _printed(event: Event) -> list[LogLine]:
-    """Lines that a task printed."""
-    lines = cast("list[Any]", event.data.get("lines") or [])
-    worker, task = str(event.data.get("worker", "")), event.data.get("task")
-    number = task if isinstance(task, int) else None
-    return [LogLine(at=event.at, level="info", message=str(line), worker=worker, task=number) for line in lines]
 
 
 def _sent(line: LogLine) -> bytes:

@@ -182,12 +182,17 @@ class Link:
     async def _follow(self, id: int, row: JobRow, asked: Submit | Follow, packed: bool, *, tell: bool) -> None:
         if tell:
             self._tell(Accepted(id=id, job=await self._desk.view(self._ask.who, row)), packed)
-        if asked.progress or asked.parts:
-            following = self._follower.follow(id, row.id, progress=asked.progress, parts=asked.parts)
+        if asked.progress or asked.parts or (asked.output and row.state not in JOB_ENDED):
+            following = self._follower.follow(
+                id, row.id, progress=asked.progress, parts=asked.parts, output=asked.output
+            )
             async with aclosing(following) as told:
                 async for news in told:
                     self._tell(news, packed)
                     await self._room.wait()
+        elif asked.output:
+            for printed in self._follower.printed(id, row.id, 0)[0]:
+                self._tell(printed, packed)
         while row.state not in JOB_ENDED:
             row = await self._desk.wait(row.id, LONG_S)
         self._tell(Ended(id=id, job=await self._desk.view(self._ask.who, row)), packed)
