@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
 from moregpu.cli.loopback import LoopbackPool
 from moregpu.client.pool import Pool
 from moregpu.wire.api import InviteRequest
+from moregpu.wire.identity import PoolKeys
+from moregpu.wire.invite import parse_invite
 from moregpu.worker.throttle.controller import ACTIVE_DUTY
 from moregpu.workloads import KernelSpec
 from tests.displays import need
@@ -182,6 +187,32 @@ def test_what_the_owner_chose_holds_after_a_restart(steady: Desktop, pool: Pool)
     assert report["schedule"] == "22:00-07:00"
 
 
+def test_whose_functions_may_run_is_chosen_by_click_and_command_and_told_to_the_pool(
+    steady: Desktop, pool: Pool
+) -> None:
+    joined(steady, pool)
+    tray, panel = steady.tray, steady.panel
+    assert tray.status()["functions"] == []
+    done = tray.say("allow", "alice, bob")
+    assert done.stdout == "Python functions that may run here: alice's and bob's\n"
+    tray.until(lambda report: report["functions"] == ["alice", "bob"])
+
+    def told() -> bool:
+        """The pool knows; or no sandbox holds here, and the owner is told so."""
+        status = tray.status()["view"]["status"]
+        known = [worker.consent for worker in pool.workers() if worker.id == status["worker"]]
+        return known == [{"function": ["alice", "bob"]}] or status["functions_off"].startswith("functions stay off")
+
+    until(told)
+    panel.click("bob")
+    tray.until(lambda report: report["functions"] == ["alice"])
+    panel.click("Nobody's")
+    tray.until(lambda report: report["functions"] == [])
+    assert "functions" not in (tray.home / "config" / "config.toml").read_text()
+    assert tray.say("allow", "nobody", "alice").returncode == 2
+    assert "functions:    nobody's" in tray.say("status").stdout
+
+
 # ---- desktops that are not as one wishes ----
 
 
@@ -281,10 +312,20 @@ def test_keys_are_kept_in_the_keyring_and_one_that_is_locked_is_waited_for(stead
 # ---- mistakes ----
 
 
-@pytest.mark.parametrize("mistake", ["mistyped", "used", "argument"])
+@pytest.mark.parametrize("mistake", ["mistyped", "used", "argument", "expired", "of another pool's key"])
 def test_an_invite_that_does_not_do_says_why(steady: Desktop, pool: Pool, mistake: str) -> None:
     line = invite(pool)
     tray = steady.tray
+    if mistake in ("expired", "of another pool's key"):
+        if mistake == "expired":
+            line = pool.invite(InviteRequest(owner="eva", expires_s=0.01)).line
+        else:  # as one that was changed on its way, or a coordinator in the middle
+            line = msgspec.structs.replace(parse_invite(line), cs_pub=PoolKeys.generate().cs_pub).line()
+        tray.start("join", "--yes", given=line)
+        report = tray.until(lambda report: report["mood"] == "trouble")
+        assert ("invite" if mistake == "expired" else "could not prove that it is this pool") in report["line"]
+        assert "Traceback" not in tray.output() + tray.log()
+        return
     if mistake == "mistyped":
         done = tray.say("join", "--yes", given=line[:-4] + "AAAA")
         assert (done.returncode, done.stdout) == (8, "")
@@ -317,3 +358,45 @@ def test_two_trays_of_one_user_in_one_folder_are_told_apart(steady: Desktop, poo
         assert "another worker runs" in report["line"]
     finally:
         other.end()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="missing: root, to be two people")
+def test_two_people_of_one_machine_each_have_a_tray_of_their_own(tmp_path: Path, pool: Pool) -> None:
+    nobody = 65534
+    home = tmp_path / "theirs"
+    home.mkdir(mode=0o700)
+    os.chown(home, nobody, nobody)
+    runtime = tmp_path / "run"
+    closed = [folder for folder in (tmp_path, *tmp_path.parents) if folder.stat().st_mode & 0o077 == 0]
+    for folder in closed:
+        folder.chmod(0o711)  # so that the other one reaches their own folder below it
+    runtime.mkdir()
+    runtime.chmod(0o777)
+    shared = {**plain_environment(), "MOREGPU_YIELD": "off", "XDG_RUNTIME_DIR": str(runtime), "HOME": str(home)}
+    prefix = ["setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups"]
+    need("setpriv", "util-linux")
+    theirs = Tray(home / "tray", shared, [*prefix, sys.executable, "-m", "moregpu_tray"])
+    if subprocess.run([*prefix, sys.executable, "-c", "import moregpu_tray"], env=shared, check=False).returncode:
+        for folder in closed:
+            folder.chmod(0o700)
+        pytest.skip("missing: an interpreter that another user may run")
+    ours = Tray(tmp_path / "ours", shared)
+    (home / "tray").mkdir(mode=0o700)
+    os.chown(home / "tray", nobody, nobody)
+    try:
+        for tray in (ours, theirs):
+            tray.start("join", "--yes", given=invite(pool))
+        mine, other = (tray.until(lambda report: report["view"]["status"]["worker"]) for tray in (ours, theirs))
+        assert mine["view"]["status"]["worker"] != other["view"]["status"]["worker"]
+        assert mine["pid"] != other["pid"]
+        assert ours.say("pause").returncode == 0
+        assert theirs.status()["mood"] != "paused"
+        theirs.environment["MOREGPU_HOME"] = str(ours.home)  # they try the door of ours
+        stranger = theirs.say("resume")
+        assert stranger.returncode != 0 and "Traceback" not in stranger.stderr
+        assert ours.status()["mood"] == "paused"
+    finally:
+        ours.end()
+        theirs.end()
+        for folder in closed:
+            folder.chmod(0o700)
