@@ -7,6 +7,7 @@ all. safetensors: 8 bytes of header length, a JSON header, the data (github.com/
 from __future__ import annotations
 
 import io
+import os
 import struct
 import sys
 from collections.abc import Callable
@@ -35,6 +36,7 @@ class JobFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     operation: Operation
     inputs: list[str] | dict[str, str | float] = []
     formula: str = ""
+    kernel: str = ""  # of operation "custom": the registered kernel's name
     size: Annotated[int, Meta(ge=0)] | None = None
     scalar: float = 1.0
     output: str | None = None
@@ -116,6 +118,21 @@ def save(array: Any, path: str) -> None:
         _whole(path, lambda file: _to_safetensors(file, array))
     else:
         _whole(path, lambda file: np.save(file, array))
+
+
+def check_place(path: str) -> None:
+    """Raise `InvalidRequest` where `save` could not write: before a job is run, not after."""
+    place = Path(path)
+    if path == STANDARD:
+        return
+    if place.is_dir():
+        raise InvalidRequest(f"{path} is a folder", "name a file in it")
+    if not place.parent.is_dir():
+        raise InvalidRequest(f"{path} cannot be written: there is no folder {place.parent}", "make it first")
+    if not os.access(place.parent, os.W_OK):
+        raise InvalidRequest(
+            f"{path} cannot be written: nobody lets you write to {place.parent}", "choose another place"
+        )
 
 
 def _whole(path: str, write: Callable[[IO[bytes]], None]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import Annotated
 
 import msgspec
@@ -26,6 +28,9 @@ from moregpu.jobs import JOB_ENDED, JobState
 from moregpu.wire.api import JobView
 from moregpu.wire.text import clean
 
+MIN_ID = 14
+"""Characters of an id that a list shows at least: twelve are the time to the millisecond, and a beginning is enough."""
+
 JobArgument = Annotated[str, typer.Argument(help="The job's id, or a beginning of it that is unique.")]
 
 
@@ -42,18 +47,17 @@ def jobs(
     if as_json:
         print_json(found)
         return
+    characters = _enough([view.id for view in found]) if sys.stdout.isatty() else None
     print_table(
-        ["JOB", "STATE", "WHAT", "NAME", "DONE", "CHECKED", "RESULT", "SUBMITTED"],
+        ["JOB", "STATE", "RESULT", "AGE", "WHAT", "NAME"],
         [
             [
-                view.id,
-                view.state,
+                view.id[:characters],
+                f"running {view.grains_done}/{view.grains}" if view.state is JobState.RUNNING else view.state,
+                _result(view),
+                seconds(max(0.0, time.time() - view.created_at)),
                 view.summary or view.kind,
                 view.name,
-                f"{view.grains_done}/{view.grains}",
-                "yes" if view.checked else "",
-                kept(view),
-                ago(view.created_at),
             ]
             for view in found
         ],
@@ -66,6 +70,9 @@ def job(
     wait: Annotated[
         bool, typer.Option("--wait", "--watch", help="Wait for its end, with a bar on a terminal.")
     ] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Forget its outputs and keys, now, where it has ended; its record stays.")
+    ] = False,
     as_json: JsonOption = False,
     profile: ProfileOption = None,
 ) -> None:
@@ -74,6 +81,8 @@ def job(
         handle = pool.job(id)
         if wait:
             follow(handle, quiet=as_json)
+        if purge:
+            handle.purge()
         view = handle.status()
         signed = signers(handle) if view.tasks_done else {}
     if as_json:
@@ -82,6 +91,19 @@ def job(
         show_job(view, signed)
     if wait:
         raise_unless_done(view)
+
+
+def _enough(ids: list[str]) -> int:
+    """How many characters of these ids tell them apart, in commands too: for people, who type them."""
+    longest = max(map(len, ids), default=0)
+    return next((n for n in range(MIN_ID, longest) if len({id[:n] for id in ids}) == len(ids)), longest)
+
+
+def _result(view: JobView) -> str:
+    """What there is to fetch, in a word; `moregpu job` says more."""
+    if view.state is not JobState.DONE:
+        return ""
+    return "gone" if view.purged else "checked" if view.checked else "unchecked"
 
 
 def kept(view: JobView) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
+from moregpu.cli.metavars import name_values
 from moregpu.errors import MoreGPUError
 
 PROGRAM = "moregpu"
@@ -40,6 +41,7 @@ COMMANDS: dict[str, Command] = {
     "retry": Command("moregpu.cli.jobs", "retry", "Submit a job again that ended badly."),
     "workers": Command("moregpu.cli.pool", "workers", "List workers."),
     "worker": Command("moregpu.cli.worker", "app", "Pause, limit, approve or remove a worker."),
+    "group": Command("moregpu.cli.group", "app", "Name sets of workers."),
     "pool": Command("moregpu.cli.whole", "app", "Look at the pool, rename it, back it up, rotate its key."),
     "network": Command("moregpu.cli.network", "network", "Round trip and throughput per worker."),
     "top": Command("moregpu.cli.network", "top", "Load and workers, again and again."),
@@ -59,7 +61,9 @@ def main() -> NoReturn:
     """Run the command line; errors of the pool become one line on stderr and their own exit status."""
     arguments = sys.argv[1:]
     try:
-        build(arguments)(prog_name=PROGRAM)
+        command = typer.main.get_command(build(arguments))
+        name_values(command)
+        command(prog_name=PROGRAM)
     except MoreGPUError as error:
         _show(error, as_json="--json" in arguments)
         sys.exit(error.exit_code)

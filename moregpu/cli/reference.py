@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable, Sequence
 from enum import Enum
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo
 
 from moregpu.cli.main import COMMANDS, PROGRAM
+from moregpu.cli.metavars import metavar
 from moregpu.errors import MoreGPUError
 
 HEAD = """# Commands
@@ -97,7 +97,7 @@ def _found(words: tuple[str, ...], function: Callable[..., Any]) -> Found:
             continue
         first = [told.default] if isinstance(told.default, str) else []  # in Annotated it stands where a default would
         names = _option_names(name, [*first, *(told.param_decls or ())], is_flag=annotation is bool)
-        kind = "" if annotation is bool else "|".join(values) or told.metavar or _kind(annotation)
+        kind = "" if annotation is bool else "|".join(values) or told.metavar or _kind(annotation, name)
         options.append((names, kind, told.help or "", values))
     return Found(words, inspect.cleandoc(function.__doc__ or ""), arguments, options)
 
@@ -118,14 +118,10 @@ def _values(annotation: Any) -> list[str]:
     return next((found for part in get_args(annotation) if (found := _values(part))), [])
 
 
-def _kind(annotation: Any) -> str:
-    """What to write for a value: TEXT, INTEGER, NUMBER, PATH."""
-    if annotation in _KINDS:
-        return _KINDS[annotation]
-    return next((_kind(part) for part in get_args(annotation) if part is not type(None)), "TEXT")
-
-
-_KINDS: dict[Any, str] = {str: "TEXT", int: "INTEGER", float: "NUMBER", Path: "PATH"}
+def _kind(annotation: Any, name: str) -> str:
+    """What to write for a value."""
+    parts = [part for part in get_args(annotation) if part is not type(None)]
+    return _kind(parts[0], name) if parts else metavar(annotation, name)
 
 
 def _section(command: Found) -> str:

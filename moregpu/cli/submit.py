@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 import msgspec
 import typer
 
-from moregpu.cli.files import STANDARD, JobFile, load, load_job, save
+from moregpu.cli.files import STANDARD, JobFile, check_place, load, load_job, save
 from moregpu.cli.jobs import follow, raise_unless_done, show_job, signers, without_keys
 from moregpu.cli.reach import ProfileOption, reach
 from moregpu.cli.show import JsonOption, print_json
@@ -30,7 +30,8 @@ def submit(
         list[str] | None,
         typer.Argument(
             metavar="[A.npy [B.npy]]",
-            help="Its inputs, .npy or .safetensors[:NAME]; - reads standard input. Of a formula: its text, NAME=x.npy.",
+            help="Its inputs, .npy or .safetensors[:NAME]; - reads standard input. Of a formula: its text, NAME=x.npy. "
+            "Of custom: the kernel's name, NAME=x.npy.",
         ),
     ] = None,
     size: Annotated[
@@ -61,7 +62,7 @@ def submit(
     as_json: JsonOption = False,
     profile: ProfileOption = None,
 ) -> None:
-    """Submit a kernel or a formula on files, or a benchmark, and wait for its end.
+    """Submit a kernel, a formula or a registered kernel on files, or a benchmark, and wait for its end.
 
     moregpu submit matmul a.npy b.npy -o c.npy
 
@@ -69,11 +70,15 @@ def submit(
 
     moregpu submit formula "exp(-k*x*x) * sin(y)" x=x.npy y=y.npy k=0.5 -o z.npy
 
+    moregpu submit custom leaky_relu a=a.npy slope=0.1 -o b.npy
+
     moregpu submit job.toml
     """
     job = _job(operation, list(inputs or []), size, scalar, output)
     if output is None and wait:
         output = job.output
+    if output is not None:
+        check_place(output)
     if (job.size is None) == (not job.inputs and not job.formula):
         raise InvalidRequest("give input files or --size, and not both", "moregpu submit matmul a.npy b.npy -o c.npy")
     if output is not None and (job.size is not None or not wait):
@@ -92,13 +97,16 @@ def submit(
         "seed": seed,
     }
     options = cast("JobOptions", job.options | {key: value for key, value in given.items() if value is not None})
-    named = _named(job.inputs) if job.formula else {}
-    arrays = [] if job.formula else [load(str(path)) for path in job.inputs]
+    by_name = bool(job.formula or job.kernel)
+    named = _named(job.inputs) if by_name else {}
+    arrays = [] if by_name else [load(str(path)) for path in job.inputs]
     if len(arrays) > 2:
         raise InvalidRequest(f"{len(arrays)} input files, and no kernel takes more than two")
     with reach(profile) as pool:
         if job.formula:
             handle = pool.formula_job(job.formula, options=options, **named)
+        elif job.kernel:
+            handle = pool.custom_job(job.kernel, options=options, **named)
         else:
             handle = _submit(pool, job.operation, arrays, job.size, job.scalar, options)
         if not wait:
@@ -130,11 +138,12 @@ def _job(operation: str, inputs: list[str], size: int | None, scalar: float | No
             f"there is no kernel {operation[:60]!r}",
             f"did you mean {near[0]}?" if near else f"kernels: {', '.join(known)}; or a JOB.toml",
         )
-    is_formula = operation == "formula" and size is None and bool(inputs)
+    first = inputs[0] if operation in ("formula", "custom") and size is None and inputs else ""
     return JobFile(
         operation=cast("Operation", operation),
-        inputs=inputs[1:] if is_formula else inputs,
-        formula=inputs[0] if is_formula else "",
+        inputs=inputs[1:] if first else inputs,
+        formula=first if operation == "formula" else "",
+        kernel=first if operation == "custom" else "",
         size=size,
         scalar=1.0 if scalar is None else scalar,
     )
@@ -149,7 +158,7 @@ def _submit(
 
 
 def _named(given: list[str] | dict[str, str | float]) -> dict[str, Any]:
-    """Read a formula's inputs, each NAME=FILE.npy or NAME=NUMBER."""
+    """Read the inputs of a formula or a registered kernel, each NAME=FILE.npy or NAME=NUMBER."""
     if isinstance(given, dict):
         return {name: load(value) if isinstance(value, str) else value for name, value in given.items()}
     inputs: dict[str, Any] = {}

@@ -78,7 +78,7 @@ def remove(
 ) -> None:
     """Revoke it for good: its key is refused from now on."""
     with reach(profile) as pool:
-        found = _find(pool.workers(), worker)
+        found = find_one(pool.workers(), worker)
         if not yes:
             typer.confirm(f"Revoke {found.name} ({found.id}) for good?", abort=True, err=True)
         pool.remove_worker(found.id)
@@ -93,7 +93,7 @@ def _act(
 
 def _change(worker: str, change: WorkerChange, as_json: bool, profile: str | None) -> None:
     with reach(profile) as pool:
-        view = pool.change_worker(_find(pool.workers(), worker).id, change)
+        view = pool.change_worker(find_one(pool.workers(), worker).id, change)
     if as_json:
         print_json(view)
         return
@@ -102,7 +102,7 @@ def _change(worker: str, change: WorkerChange, as_json: bool, profile: str | Non
     typer.echo(f"{view.name} is {view.state}: ceiling {limits.ceiling:.0%}, {limits.schedule}{groups}")
 
 
-def _find(workers: list[WorkerView], named: str) -> WorkerView:
+def find_one(workers: list[WorkerView], named: str) -> WorkerView:
     """The one worker that is meant. Raises `NotFound`, `InvalidRequest` for several."""
     exact = [view for view in workers if named in (view.id, view.name)]
     found = exact or [view for view in workers if view.id.startswith((named, f"w-{named}"))]

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -22,7 +23,7 @@ from moregpu.worker.agent import Agent
 from moregpu.worker.config import WorkerConfig
 from moregpu.worker.death import die_with
 from moregpu.worker.home import WorkerHome, worker_folder
-from moregpu.worker.status import Status
+from moregpu.worker.status import Lines, Status
 from moregpu.worker.supervisor import FINAL
 
 
@@ -55,15 +56,15 @@ async def run_agent(agent: Agent) -> None:
     await agent.run()
 
 
+_lines = Lines()
 _said = ""
 
 
 def say_status(status: Status) -> None:
-    """Print the status line when it says something new."""
-    global _said
-    if status.line != _said:
-        _said = status.line
-        say(status.line)
+    """Print the status line when it says something new, and now and then while the pool is away."""
+    line = _lines.next(status, time.monotonic())
+    if line is not None:
+        say(line)
 
 
 def say_json(status: Status) -> None:

@@ -8,6 +8,9 @@ import msgspec
 
 from moregpu.worker.throttle.controller import Reason
 
+REMIND_S = 600.0
+"""How often it is said that a pool is still away; each attempt is not."""
+
 State = Literal["starting", "connecting", "online", "pending", "paused", "leaving"]
 
 
@@ -39,7 +42,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def line(self) -> str:
         """One line for people."""
-        where = f"{self.pool_name or 'the pool'}"
+        where = f"the pool {self.pool_name}" if self.pool_name else "the pool"
         match self.state:
             case "starting":
                 return "starting"
@@ -59,3 +62,27 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
                 return f"online in {where}, but {self.reason}"
             case "leaving":
                 return "handing back what is not done"
+
+
+class Lines:
+    """What of all this is worth a line: what is new, but not every attempt to reach a pool that is away."""
+
+    def __init__(self) -> None:
+        self._said = ""
+        self._away = ("", 0.0)  # why the pool does not answer, and when that was said
+
+    def next(self, status: Status, now: float) -> str | None:
+        """The line to print now, if any. `now`: seconds that never jump."""
+        if status.state != "connecting":
+            self._away = ("", 0.0)
+        elif status.reason:
+            why, at = self._away
+            if status.reason == why and now - at < REMIND_S:
+                return None
+            self._away, self._said = (status.reason, now), ""
+        elif self._said:
+            return None
+        if status.line == self._said:
+            return None
+        self._said = status.line
+        return status.line

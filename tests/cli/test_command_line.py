@@ -38,7 +38,7 @@ def test_every_command_explains_itself(home: Path, name: str) -> None:
     shown = moregpu(name, "--help", home=home)
     assert shown.returncode == 0, shown.stderr
     assert "Usage: moregpu" in shown.stdout
-    if name not in ("token", "worker", "pool", "config", "kernel"):
+    if name not in ("token", "worker", "group", "pool", "config", "kernel"):
         assert "--json" in shown.stdout
 
 

@@ -56,7 +56,8 @@ def test_doctor_looks_without_a_pool_and_changes_nothing(home: Path, tmp_path: P
     before = sorted(home.rglob("*"))
     bundle = tmp_path / "bundle.json"
     shown = moregpu("doctor", "--json", "--bundle", str(bundle), home=home)
-    assert {one["what"]: one["ok"] for one in json.loads(shown.stdout)}["version"]
+    found = {one["what"]: one["ok"] for one in json.loads(shown.stdout)}
+    assert (found["version"], found["pool"], shown.returncode) == (True, False, 1)
     assert sorted(home.rglob("*")) == before
     assert TOKEN not in bundle.read_text()
     assert "(secret removed)" in bundle.read_text()

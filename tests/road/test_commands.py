@@ -48,6 +48,54 @@ def test_a_token_is_made_listed_and_revoked(road: LoopbackPool, pool: Pool) -> N
     assert id not in {token["id"] for token in told(road, "token", "list")}
 
 
+def test_a_token_is_for_the_kinds_that_its_scopes_name(road: LoopbackPool, pool: Pool) -> None:
+    made = told(road, "token", "create", "--label", "narrow", "--scope", "function")
+    assert (made["scope"], made["kinds"]) == ("all", ["function"])
+    assert told(road, "login", "narrow", given=made["line"])["role"] == "submitter"
+    refused = told(road, "submit", "relu", "--size", "10", "--profile", "narrow", code=3)
+    assert "jobs of kind function" in refused["error"]["detail"]
+    assert told(road, "token", "create", "--scope", "compat")["scope"] == "compat"
+    local = told(road, "token", "create", "--local", "--state", str(road.state), "--scope", "kernel")
+    assert local["kinds"] == ["kernel"]
+    for wrong in (["kernels"], ["compat", "--scope", "kernel"]):
+        assert told(road, "token", "create", "--scope", *wrong, code=2)["error"]["type"] == "invalid-request"
+
+
+def test_workers_are_grouped_by_name(road: LoopbackPool, pool: Pool) -> None:
+    assert told(road, "group", "add", "lab", "anna", "--about", "upstairs")["online"] == 1
+    both = told(road, "group", "add", "lab", "ben")
+    assert (len(both["workers"]), both["description"]) == (2, "upstairs")
+    assert "anna ben" in road.run("group", "list").stdout
+    assert told(road, "submit", "relu", "--size", "10", "--group", "lab")["state"] == "done"
+    told(road, "group", "remove", "lab", "ben")
+    assert [len(one["workers"]) for one in told(road, "group", "list") if one["name"] == "lab"] == [1]
+    told(road, "group", "remove", "lab")
+    assert "lab" not in {one["name"] for one in told(road, "group", "list")}
+    assert told(road, "group", "remove", "lab", code=4)["error"]["type"] == "not-found"
+
+
+def test_an_ended_jobs_outputs_are_forgotten(road: LoopbackPool, pool: Pool) -> None:
+    id = pool.kernel("relu", np.ones(100_000, np.float32)).wait(60).id
+    purged = told(road, "job", id, "--purge")
+    assert purged["purged"]
+    assert purged["signers"]  # the record and its signatures stay
+    assert "gone" in road.run("jobs", "--limit", "1").stdout
+    waiting = pool.benchmark("matmul", 64, group="nobody")
+    assert told(road, "job", waiting.id, "--purge", code=1)["error"]["type"] == "conflict"
+    waiting.cancel()
+
+
+def test_a_place_that_cannot_be_written_is_said_before_the_job_runs(
+    road: LoopbackPool, pool: Pool, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "a.npy", np.ones(4, np.float32))
+    before = pool.jobs(limit=1)
+    for place in (tmp_path / "nowhere" / "c.npy", tmp_path):
+        refused = told(road, "submit", "relu", str(tmp_path / "a.npy"), "-o", str(place), code=2)
+        assert "folder" in refused["error"]["detail"]
+    assert pool.jobs(limit=1) == before
+
+
 def test_login_keeps_a_pool_under_a_name(road: LoopbackPool, pool: Pool) -> None:
     line = pool.create_token(TokenRequest(label="me")).line
     assert told(road, "login", "attic", given=line)["role"] == "submitter"

@@ -30,6 +30,10 @@ def test_a_kernel_of_ones_own_from_its_file_to_checked_results(road: LoopbackPoo
     view = handle.status()
     assert view.checked and view.evidence == {"recomputed": view.tasks_total}
     assert np.array_equal(pool.custom("leaky_relu", a=a[:3], slope=2), np.where(a[:3] > 0, a[:3], 2 * a[:3]))
+    np.save(tmp_path / "a.npy", a[:3])
+    typed = ["submit", "custom", "leaky_relu", f"a={tmp_path / 'a.npy'}", "slope=2", "-o", str(tmp_path / "b.npy")]
+    assert road.run(*typed).returncode == 0
+    assert np.array_equal(np.load(tmp_path / "b.npy"), np.where(a[:3] > 0, a[:3], 2 * a[:3]))
     with pytest.raises(InvalidJob, match="takes the numbers slope"):
         pool.custom("leaky_relu", a=a[:3])
     assert road.run("kernel", "remove", "leaky_relu").returncode == 0

@@ -235,7 +235,7 @@ def test_a_worker_that_knows_its_pool_waits_for_it_and_says_so(tmp_path: Path) -
         await coordinator.start()
         await coordinator.online(2)
         await coordinator.until(lambda: machine.seen[-1].state == "online")
-        assert "online in attic as anna" in machine.seen[-1].line
+        assert "online in the pool attic as anna" in machine.seen[-1].line
 
     tell(tmp_path, story, enrol_wait_s=0.0)
 
