@@ -69,13 +69,15 @@ class Executor:
     def apply(
         self,
         operation: str,
-        arrays: Mapping[str, Array],
+        arrays: Mapping[str, Array | Resident],
         parameters: Mapping[str, Value] | None = None,
         *,
         between: Callable[[], None] | None = None,
         variant: str | None = None,
     ) -> Array:
         """Run one operation on arrays of any size; what does not fit the device goes through it in pieces.
+
+        Arrays that were uploaded stay where they are, except where the operation has to be cut.
 
         Raises
         ------
@@ -87,7 +89,7 @@ class Executor:
             The device went away and did not come back.
 
         """
-        given = {name: np.asarray(array) for name, array in arrays.items()}
+        given = {n: a if isinstance(a, Resident) else np.asarray(a) for n, a in arrays.items()}
         parameters = dict(parameters or {})
         request = Request(operation, {n: a.shape for n, a in given.items()}, _dtype(given), parameters)
         one = Step(operation, {name: name for name in given}, "out", parameters)
@@ -101,7 +103,7 @@ class Executor:
         for number, piece in enumerate(pieces.pieces):
             if number and between:
                 between()
-            part = {name: piece.take(name, array) for name, array in given.items()}
+            part = {n: piece.take(n, a.array if isinstance(a, Resident) else a) for n, a in given.items()}
             piece.put(out, self.run([one], part, ["out"], between=between, variant=variant)["out"])
         return out
 
@@ -136,7 +138,7 @@ class Executor:
 
     def upload(self, array: Array) -> Resident:
         """Keep an array on the device, to feed it many times. The array is remembered: a lost device gets it again."""
-        resident = Resident(np.ascontiguousarray(array))
+        resident = Resident(array)
         recover(self.device, lambda: self._settle(resident))
         return resident
 
@@ -350,7 +352,7 @@ class Executor:
         self._generation = self.device.generation
 
 
-def _dtype(arrays: Mapping[str, Array]) -> str:
+def _dtype(arrays: Mapping[str, Array | Resident]) -> str:
     """The dtype of an operation: that of its float inputs (scales of quantised products apart)."""
     kinds = {str(array.dtype) for name, array in arrays.items() if name not in ("quants", "scales")}
     if len(kinds) != 1:

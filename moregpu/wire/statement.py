@@ -7,7 +7,7 @@ nothing. The coordinator writes the same statement from its own store, taking on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import inf
 
@@ -61,6 +61,14 @@ def content_digest(key: bytes, dtype: str, shape: Sequence[int], *buffers: Buffe
     digest = blake3(about, key=key, max_threads=blake3.AUTO if size >= PARALLEL_BYTES else 1)
     for buffer in buffers:
         digest.update(buffer)
+    return digest.digest()
+
+
+def scattered_digest(key: bytes, dtype: str, shape: Sequence[int], windows: Iterable[Buffer]) -> bytes:
+    """The same of bytes that are brought together a window at a time, each read before the next is asked for."""
+    digest = blake3(canonical([CONTENT, dtype, list(shape)]), key=key)
+    for window in windows:
+        digest.update(window)
     return digest.digest()
 
 

@@ -50,7 +50,7 @@ from moregpu.worker.throttle.devices import Kind, Throttle
 from moregpu.worker.throttle.duty import Decision, fixed_duty
 from moregpu.worker.throttle.schedule import parse_schedule
 from moregpu.worker.transfers import Transfers
-from moregpu.worker.work import Work
+from moregpu.worker.work import RESIDENT_SHARE, Work
 
 _log = logging.getLogger(__name__)
 
@@ -205,6 +205,8 @@ class Agent:
             self._ran,
             self._put_aside,
             self._taken_back,
+            resident_bytes=found.devices[0].memory_bytes // RESIDENT_SHARE,
+            unload_s=self._config.unload_s,
         )
         for device in found.devices:
             self._kinds[device.id] = device.kind

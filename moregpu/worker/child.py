@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec.structs import replace
 
 from moregpu.errors import EngineError, MoreGPUError
 from moregpu.jobs import Planned, Tensor
@@ -56,6 +57,11 @@ DTYPES: dict[str, np.dtype[Any]] = {
 
 _READ_BYTES = 1 << 18
 
+PARTS = 256
+"""Parts of tensors that are kept open that an engine is told of at once."""
+
+_Part = tuple[int, str, tuple[int, ...], tuple[tuple[int, int], ...] | None]
+
 
 def main() -> None:
     """Serve the agent until it goes."""
@@ -77,9 +83,17 @@ def main() -> None:
 
 
 class Engine(KernelEngine, Protocol):
-    """An engine that says what it computes with."""
+    """An engine that says what it computes with, and may keep what comes again."""
 
     driver: str
+
+    def hold(self, array: Any) -> None:
+        """Be told that this very array will come again, unchanged, until `let_go`."""
+        ...
+
+    def let_go(self, array: Any) -> None:
+        """It will not come again."""
+        ...
 
 
 def _engine(device: str, memory_bytes: int, adapter: str) -> Engine:
@@ -100,6 +114,7 @@ class ComputeChild:
         self._frames = frames
         self._regions = AttachedRegions(passing)
         self._engine = engine
+        self._parts: dict[_Part, Any] = {}  # of tensors that are kept open
         self._reader = FrameReader()
         self._queue: deque[tuple[RunTask, bytes]] = deque()
         self._running: int | None = None
@@ -122,7 +137,7 @@ class ComputeChild:
             self._slicer.begin(task.time_limit_s)
             memory = memoryview(raw) if task.memory is None else memoryview(self._regions.map(task.memory))
             outputs = workload(task.kind).run(
-                _spec(task), {name: _array(place, memory) for name, place in task.inputs.items()}, self._engine,
+                _spec(task), {name: self._input(place, memory) for name, place in task.inputs.items()}, self._engine,
                 self._slicer,
             )  # fmt: skip
             done, values = self._placed(task, outputs, memory)
@@ -162,6 +177,25 @@ class ComputeChild:
                 np.copyto(_array(place, memory, writeable=True), array)
         return Done(number=task.number, seconds=self._slicer.end(), outputs=task.outputs), values
 
+    def _input(self, place: Place, memory: memoryview) -> Any:
+        """An input's array; the same one each time where its tensor is kept open, so that an engine can know it."""
+        if place.resident is None:
+            return _array(place, memory)
+        name = (place.resident, place.dtype, place.whole_shape, place.region)
+        array = self._parts.get(name)
+        if array is None:
+            whole = _array(replace(place, shape=place.whole_shape), memoryview(self._regions.map(place.resident)))
+            array = whole[tuple(slice(*span) for span in place.region or ())]
+            if len(self._parts) == PARTS:
+                self._let_go([next(iter(self._parts))])
+            self._parts[name] = array
+            self._engine.hold(array)
+        return array
+
+    def _let_go(self, parts: list[_Part]) -> None:
+        for part in parts:
+            self._engine.let_go(self._parts.pop(part))
+
     # -- the agent
 
     def _listen(self, timeout_s: float | None) -> None:
@@ -182,6 +216,7 @@ class ComputeChild:
                 case SetDuty(duty=duty):
                     self._slicer.set_duty(duty)
                 case Forget(regions=regions):
+                    self._let_go([part for part in self._parts if part[0] in regions])
                     self._regions.forget(regions)
 
     def _stop(self, number: int) -> None:

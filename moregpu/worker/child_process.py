@@ -110,9 +110,11 @@ class ChildProcess(asyncio.Protocol):
 
     # -- to it
 
-    def give(self, task: RunTask, raw: bytes, region: Region | None) -> None:
-        """Send a task, and its region's descriptor where the child has it not yet."""
-        if region is not None and region.number not in self._passed:
+    def give(self, task: RunTask, raw: bytes, regions: Iterable[Region]) -> None:
+        """Send a task, and the descriptors of its regions that the child has not yet."""
+        for region in regions:
+            if region.number in self._passed:
+                continue
             try:
                 pass_region(self._passing, region)
             except OSError:  # it has just ended: its successor is given the task

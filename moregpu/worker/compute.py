@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -100,7 +101,7 @@ class _Given(msgspec.Struct, kw_only=True):
 
     task: RunTask
     raw: bytes
-    region: Region | None
+    regions: list[Region]
     begun: bool = False
     stop_asked_at: float | None = None
 
@@ -159,16 +160,18 @@ class Compute:
         if self._child is None and self._start_at is None and not self._closed and not self.aside:
             self._start()
 
-    def give(self, task: RunTask, raw: bytes = b"", region: Region | None = None) -> None:
-        """Queue a task; `region` is its shared memory, where it has one."""
+    def give(
+        self, task: RunTask, raw: bytes = b"", region: Region | None = None, residents: Sequence[Region] = ()
+    ) -> None:
+        """Queue a task; `region` is its shared memory, where it has one, `residents` hold tensors that it reads."""
         if self.aside:
             self._owner.failed(task.number, self._blame(f"{self.device} is put aside: {self.aside}"))
             return
-        given = _Given(task=task, raw=raw, region=region)
+        given = _Given(task=task, raw=raw, regions=[*residents] if region is None else [region, *residents])
         self._given[task.number] = given
         self.warm_up()
         if self._child is not None:
-            self._child.give(task, raw, region)
+            self._child.give(task, raw, given.regions)
             self._begin_next()
 
     def stop(self, number: int) -> None:
@@ -226,7 +229,7 @@ class Compute:
         self._child = ChildProcess(self, spawned, self._loop)
         self._child.set_duty(self._duty)
         for given in self._given.values():
-            self._child.give(given.task, given.raw, given.region)
+            self._child.give(given.task, given.raw, given.regions)
         if self._timer is None:
             self._look_again(self._loop.time())
 

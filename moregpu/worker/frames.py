@@ -32,6 +32,7 @@ class Place(_Frame, frozen=True, kw_only=True, array_like=True):
     size_bytes: int
     whole_shape: tuple[int, ...] = ()  # inputs: of the array that this is a part of
     region: tuple[tuple[int, int], ...] | None = None  # inputs: which part
+    resident: int | None = None  # inputs: the region that holds the whole tensor, and nothing else
 
 
 # ---- agent → child ---------------------------------------------------------------------------------------------------

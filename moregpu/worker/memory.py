@@ -64,7 +64,11 @@ class RegionPool:
             if region.size_bytes == wanted:
                 self._free.remove(region)
                 return region
-        region = Region(self._next, wanted)
+        return self.fresh(wanted)
+
+    def fresh(self, size_bytes: int) -> Region:
+        """A region of exactly that size, which whoever asked closes."""
+        region = Region(self._next, size_bytes)
         self._next += 1
         return region
 

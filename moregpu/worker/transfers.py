@@ -24,6 +24,7 @@ from moregpu.wire.retry import delays
 from moregpu.wire.statement import Described, content_digest, described
 from moregpu.worker.frames import Place
 from moregpu.worker.memory import Region
+from moregpu.worker.residents import Resident
 
 _log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -76,7 +77,7 @@ class Transfers:
     async def fetch(
         self, assignment: Assignment, region: Region, places: Mapping[str, Place], unwanted: asyncio.Event
     ) -> dict[str, Described]:
-        """Put all inputs where they belong; returns what the statement says about them."""
+        """Put inputs where they belong; returns what the statement says about them."""
 
         async def one(name: str, tensor: Tensor) -> Described:
             place = places[name]
@@ -89,7 +90,28 @@ class Transfers:
 
             return await self._trying(work, unwanted)
 
-        return await _all({name: one(name, tensor) for name, tensor in assignment.inputs.items()})
+        return await _all({name: one(name, assignment.inputs[name]) for name in places})
+
+    async def open_whole(self, resident: Resident, unwanted: asyncio.Event) -> None:
+        """Open a blob into the region that is to keep it."""
+        blob = resident.blob
+        whole = Tensor(dtype="uint8", shape=(blob.size_bytes,), data=blob)
+
+        def work(door: BlobHTTP) -> None:
+            with resident.region.view(0, blob.size_bytes) as out:
+                self._read(door, whole, out)
+
+        await self._trying(work, unwanted)
+        resident.opened = True
+
+    async def describe(self, assignment: Assignment, residents: Mapping[str, Resident]) -> dict[str, Described]:
+        """What the statement says about inputs that are kept open."""
+        loop, key = asyncio.get_running_loop(), assignment.digest_key
+
+        async def one(tensor: Tensor, resident: Resident) -> Described:
+            return described(tensor, await _finish(loop.run_in_executor(self._threads, resident.content, key, tensor)))
+
+        return await _all({name: one(assignment.inputs[name], resident) for name, resident in residents.items()})
 
     async def store(
         self,

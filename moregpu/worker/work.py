@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 import msgspec
 from blake3 import blake3
@@ -22,10 +22,16 @@ from moregpu.worker.compute import Compute
 from moregpu.worker.frames import Done, Place, RunTask
 from moregpu.worker.functions.room import FunctionRoom
 from moregpu.worker.memory import Region, RegionPool, offsets
+from moregpu.worker.residents import Resident, Residents
 from moregpu.worker.session import Key, WorkerSession, is_tiny, key_of
 from moregpu.worker.transfers import Transfers
 
 _log = logging.getLogger(__name__)
+
+RESIDENT_BYTES = 256 << 20
+
+RESIDENT_SHARE = 4
+"""A device's memory through this is what inputs that come again may take."""
 
 LARGE_AT_ONCE = 3
 """Large tasks in memory at once: one fetches, one computes, one stores."""
@@ -40,6 +46,7 @@ class _Work(msgspec.Struct, kw_only=True):
     compute: Compute | FunctionRoom
     inputs: dict[str, Described] = {}
     region: Region | None = None
+    residents: dict[str, Resident] = {}  # inputs that are kept open
     answer: asyncio.Future[Done | TaskError | None] | None = None  # large tasks: what the child said
     raw: bytes | memoryview = b""  # outputs that came beside the answer
     driver: asyncio.Task[None] | None = None
@@ -62,6 +69,8 @@ class Work:
         ran: Callable[[Assignment, float], None] = lambda _assignment, _seconds: None,
         aside: Callable[[str, str, list[LeaseRef]], None] = lambda _device, _reason, _waiting: None,
         back: Callable[[str], None] = lambda _device: None,
+        resident_bytes: int = RESIDENT_BYTES,
+        unload_s: float = 600.0,
     ):
         """Prepare it.
 
@@ -75,6 +84,8 @@ class Work:
             ran: called with each task that was computed and its seconds.
             aside: called with a device that takes no more tasks, why, and its tasks that have not begun.
             back: called with a device that takes tasks again.
+            resident_bytes: what inputs that come again may take, kept open.
+            unload_s: they go when no large task has been there for so long.
         """
         self._session = session
         self.rooms: dict[str, FunctionRoom] = {}
@@ -91,6 +102,9 @@ class Work:
         self._by_number: dict[int, _Work] = {}
         self._next = 1
         self._regions = RegionPool()
+        self._residents = Residents(resident_bytes, self._regions)
+        self._unload_s = unload_s
+        self._unloading: asyncio.TimerHandle | None = None
         self._room = asyncio.Semaphore(LARGE_AT_ONCE)
         self.tasks_done = 0
         self.tasks_failed = 0
@@ -141,6 +155,9 @@ class Work:
         await asyncio.gather(*drivers, return_exceptions=True)
         self._by_key.clear()
         self._by_number.clear()
+        if self._unloading is not None:
+            self._unloading.cancel()
+        self._residents.clear()
         self._regions.close()
 
     # -- tiny tasks
@@ -191,10 +208,13 @@ class Work:
             if work.unwanted.is_set():
                 self._forget(work)
                 return
-            names, sizes = _layout(work.assignment)
-            starts, size = offsets(sizes)
-            region = work.region = self._regions.take(size)
+            region: Region | None = None
             try:
+                if not isinstance(work.compute, FunctionRoom):  # a stranger's process shares nothing with other tasks
+                    await self._hold(work)
+                names, sizes = _layout(work.assignment, work.residents)
+                starts, size = offsets(sizes)
+                region = work.region = self._regions.take(size)
                 await self._through(work, region, dict(zip(names, starts, strict=True)))
             except MoreGPUError as error:
                 self._fail(work, TaskError(code=error.code, message=str(error), fault="worker"))
@@ -202,31 +222,80 @@ class Work:
                 self._fail(work, TaskError(code=EngineError.code, message=str(error), fault="worker"))
             finally:
                 self._forget(work)
-                if isinstance(work.compute, FunctionRoom):
+                self._let_go(work)
+                if region is None:
+                    pass
+                elif isinstance(work.compute, FunctionRoom):
                     region.close()  # a stranger's process may hold on to it: nobody else's values ever lie there
                 else:
                     work.compute.forget(self._regions.give(region))
 
+    async def _hold(self, work: _Work) -> None:
+        """Find the inputs that are kept open, and open those that from now on are to be."""
+        for name, tensor in work.assignment.inputs.items():
+            closed: list[Region] = []
+            resident = self._residents.take(tensor, closed)
+            self._children_forget(closed)
+            if resident is None:
+                continue
+            if not resident.opened:
+                try:
+                    await self._transfers.open_whole(resident, work.unwanted)
+                except BaseException:
+                    self._residents.drop(resident)
+                    raise
+            work.residents[name] = resident
+
+    def _let_go(self, work: _Work) -> None:
+        for resident in work.residents.values():
+            self._residents.give_back(resident)
+        if self._unloading is not None:
+            self._unloading.cancel()
+        self._unloading = asyncio.get_running_loop().call_later(self._unload_s, self._unload)
+
+    def _unload(self) -> None:
+        self._unloading = None
+        self._children_forget(self._residents.clear())
+
+    def _children_forget(self, closed: list[Region]) -> None:
+        for compute in self._computes.values():
+            compute.forget(closed)
+
     async def _through(self, work: _Work, region: Region, starts: Mapping[tuple[str, str], int]) -> None:
         assignment = work.assignment
-        places = {name: _input_place(tensor, starts["in", name]) for name, tensor in assignment.inputs.items()}
+        places = {
+            name: _input_place(tensor, starts["in", name])
+            for name, tensor in assignment.inputs.items()
+            if name not in work.residents
+        }
         outputs = {name: _output_place(planned, starts["out", name]) for name, planned in assignment.outputs.items()}
         work.inputs = await self._transfers.fetch(assignment, region, places, work.unwanted)
         if work.unwanted.is_set():
             return
         work.answer = asyncio.get_running_loop().create_future()
         work.in_child = True
-        work.compute.give(_run_task(work, places, outputs, region), region=region)
+        # While the child computes: the digests that the statement needs.
+        describing = asyncio.ensure_future(self._transfers.describe(assignment, work.residents))
+        if isinstance(work.compute, FunctionRoom):
+            work.compute.give(_run_task(work, places, outputs, region), region=region)
+        else:
+            for name, resident in work.residents.items():
+                places[name] = _resident_place(assignment.inputs[name], resident)
+            kept_open = [resident.region for resident in work.residents.values()]
+            work.compute.give(_run_task(work, places, outputs, region), region=region, residents=kept_open)
         try:
             answer = await asyncio.shield(work.answer)
         except asyncio.CancelledError:
             await work.compute.close()  # the region must not be reused while the child writes to it
             raise
+        finally:
+            contents = await describing
         if answer is None or work.unwanted.is_set():
             return
         if isinstance(answer, TaskError):
             self._fail(work, answer)
             return
+        work.inputs |= contents
         self._session.computed(work.ref)
         if isinstance(work.compute, FunctionRoom):
             self._done_tiny(work, answer, work.raw)
@@ -385,6 +454,13 @@ def _input_place(tensor: Tensor, start: int) -> Place:
     )
 
 
+def _resident_place(tensor: Tensor, resident: Resident) -> Place:
+    """A part of a tensor that lies whole in a region of its own."""
+    return msgspec.structs.replace(
+        _input_place(tensor, 0), size_bytes=tensor.whole_bytes, resident=resident.region.number
+    )
+
+
 def _output_place(planned: Planned, start: int) -> Place:
     return Place(
         dtype=planned.dtype,
@@ -404,13 +480,14 @@ def _packed(outputs: Mapping[str, Planned]) -> dict[str, Place]:
     return places
 
 
-def _layout(assignment: Assignment) -> tuple[list[tuple[str, str]], list[int]]:
-    """Names and sizes of all values of a task, inputs first."""
+def _layout(assignment: Assignment, elsewhere: Container[str]) -> tuple[list[tuple[str, str]], list[int]]:
+    """Names and sizes of a task's values, inputs first; those that lie `elsewhere` are left out."""
     names: list[tuple[str, str]] = []
     sizes: list[int] = []
     for name, tensor in assignment.inputs.items():
-        names.append(("in", name))
-        sizes.append(tensor.part_bytes)
+        if name not in elsewhere:
+            names.append(("in", name))
+            sizes.append(tensor.part_bytes)
     for name, planned in assignment.outputs.items():
         names.append(("out", name))
         sizes.append(size_bytes(planned.dtype, planned.shape))

@@ -172,3 +172,12 @@ def test_two_gpus_share_the_work_and_one_goes_on_where_the_other_hangs(tmp_path:
             local.wait_for_workers()
             assert ran_on(product(pool, 300)) == {"gpu1"}
             assert "gpu0 is put aside" in local.log("gina")
+
+
+def test_a_weight_that_comes_again_stays_on_the_gpu_and_results_stay_right(pool: Pool) -> None:
+    weight = np.random.default_rng(0).standard_normal((500, 600), np.float32)
+    pool.upload_weight("again", weight)
+    for seed in range(4):
+        x = np.random.default_rng(seed).standard_normal((1, 500), np.float32)
+        out = pool.matmul_resident(x, "again")
+        assert np.all(expect("matmul", {"a": x, "b": weight}, {}, "float32").ratio(out) <= 1.0)

@@ -102,6 +102,17 @@ def test_shapes_that_do_not_fit_are_refused(pool: Pool) -> None:
         pool.attention(A, B, A)
 
 
+def test_a_weight_that_comes_again_and_again_gives_each_job_its_own_result(pool: Pool) -> None:
+    weight = np.random.default_rng(0).standard_normal((700, 900)).astype(np.float32)
+    pool.upload_weight("again", weight)
+    for seed in range(6):  # from the second on workers keep it open
+        x = np.random.default_rng(seed).standard_normal((1 + 40 * (seed % 2), 700)).astype(np.float32)
+        assert close(pool.matmul_resident(x, "again"), x @ weight)
+    pool.upload_weight("again", 2 * weight)
+    ones = np.ones((1, 700), np.float32)
+    assert close(pool.matmul_resident(ones, "again"), 2 * (ones @ weight))
+
+
 def test_a_resident_weight_is_used_by_its_name(pool: Pool) -> None:
     kept = pool.upload_weight("layers/0", B)
     assert kept.shape == B.shape

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -396,3 +397,74 @@ def cpu_stands_still(pid: int | None) -> bool:
     used = int(fields[11]) + int(fields[12])
     before, _seen[pid] = _seen.get(pid), used
     return before == used
+
+
+def part(number: int, whole: np.ndarray, region: Region, rows: tuple[int, int], columns: tuple[int, int]) -> RunTask:
+    """relu of a part of a matrix that lies whole in a region that is kept open."""
+    shape = (rows[1] - rows[0], columns[1] - columns[0])
+    there = Place(
+        dtype="float32", shape=shape, start=0, size_bytes=whole.nbytes, whole_shape=whole.shape,
+        region=(rows, columns), resident=region.number,
+    )  # fmt: skip
+    out = Place(dtype="float32", shape=shape, start=0, size_bytes=4 * shape[0] * shape[1])
+    return task(number, "relu", {"a": there}, {"out": out})
+
+
+def kept_open(regions: RegionPool, whole: np.ndarray) -> Region:
+    region = regions.fresh(whole.nbytes)
+    region.view(0, whole.nbytes)[:] = whole.tobytes()
+    return region
+
+
+def test_parts_of_a_tensor_that_is_kept_open_are_read_where_it_lies() -> None:
+    async def story(compute: Compute, owner: Owner) -> None:
+        whole = np.random.default_rng(0).standard_normal((60, 80)).astype("<f4")
+        regions = RegionPool()
+        region = kept_open(regions, whole)
+        for number, (rows, columns) in enumerate([((0, 60), (0, 80)), ((5, 9), (0, 80)), ((5, 60), (70, 71))] * 2):
+            compute.give(part(number, whole, region, rows, columns), residents=[region])
+            await owner.answer(number)
+            right = np.maximum(whole[slice(*rows), slice(*columns)], 0)
+            assert np.array_equal(np.frombuffer(owner.raw[number], "<f4").reshape(right.shape), right)
+
+    with_compute(story)
+
+
+def test_a_region_that_was_closed_is_forgotten_with_all_that_was_read_from_it() -> None:
+    async def story(compute: Compute, owner: Owner) -> None:
+        regions = RegionPool()
+        for number in range(3):
+            whole = np.full((40, 30), number + 1.0, "<f4")
+            region = kept_open(regions, whole)
+            compute.give(part(number, whole, region, (0, 40), (3, 5)), residents=[region])
+            await owner.answer(number)
+            assert np.array_equal(np.frombuffer(owner.raw[number], "<f4"), np.full(80, number + 1.0))
+            region.close()
+            compute.forget([region])
+        assert compute.pid is not None
+        maps = Path(f"/proc/{compute.pid}/maps")
+        if maps.exists():
+            await owner.until(lambda: "moregpu" not in maps.read_text())
+
+    with_compute(story)
+
+
+def test_the_next_child_finds_what_is_kept_open_too() -> None:
+    async def story(compute: Compute, owner: Owner) -> None:
+        whole = np.random.default_rng(1).standard_normal((60, 80)).astype("<f4")
+        regions = RegionPool()
+        region = kept_open(regions, whole)
+        compute.give(part(1, whole, region, (0, 60), (0, 80)), residents=[region])
+        await owner.answer(1)
+        first = compute.pid
+        assert first is not None
+        long_task(compute, regions, 2)
+        await owner.until(lambda: 2 in owner.began)
+        compute.give(part(3, whole, region, (0, 2), (0, 80)), residents=[region])
+        os.kill(first, signal.SIGKILL)
+        assert isinstance(await owner.answer(2), TaskError)
+        assert isinstance(await owner.answer(3), Done)
+        assert compute.pid != first
+        assert np.array_equal(np.frombuffer(owner.raw[3], "<f4"), np.maximum(whole[:2], 0).reshape(-1))
+
+    with_compute(story)

@@ -67,6 +67,14 @@ class NumpyEngine:
             ) from None
         return {OUTPUT: out}
 
+    def hold(self, array: Array) -> None:
+        """Nothing to keep: what is mapped into this process is what it computes from."""
+        del array
+
+    def let_go(self, array: Array) -> None:
+        """Nothing was kept."""
+        del array
+
     def _formula(self, arrays: Mapping[str, Array], text: str, slicer: Slicer) -> Array:
         """A formula, piece by piece in the processor's cache."""
         try:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from moregpu_kernels.catalogue import read_operation
 from moregpu_kernels.device import open_device
-from moregpu_kernels.errors import BadKernel, DeviceLost, KernelError, NoAdapter
+from moregpu_kernels.errors import BadKernel, BudgetExceeded, DeviceLost, KernelError, NoAdapter
 from moregpu_kernels.executor import Executor
 from moregpu_kernels.operations import OPERATIONS, OUTPUT
 from moregpu_kernels.tune import TuneCache, default_folder
 
 from moregpu.errors import EngineError, InvalidJob
 from moregpu.worker.engines.unfit import DeviceUnfit
+from moregpu.worker.engines.uploads import Uploads
 from moregpu.workloads.kernel.custom import CUSTOM
 from moregpu.workloads.kernel.formulas import FORMULA
 
@@ -48,6 +49,7 @@ class WgpuEngine:
         self.driver = f"{info.backend} {info.driver}".strip()
         choices = TuneCache(default_folder(), info.identity).choices()
         self.executor = Executor(opened, choices=dict(choices))
+        self.uploads = Uploads(self.executor)
 
     @property
     def is_software(self) -> bool:
@@ -89,6 +91,14 @@ class WgpuEngine:
             raise EngineError(f"the GPU engine cannot run {operation!r}", "Update the worker")
         return {OUTPUT: self._apply(operation, tensors, given, slicer)}
 
+    def hold(self, array: Array) -> None:
+        """Upload this array when it is first computed with, and leave it there."""
+        self.uploads.hold(array)
+
+    def let_go(self, array: Array) -> None:
+        """Free what was uploaded of it."""
+        self.uploads.let_go(array)
+
     def _registered(self, source: str) -> str:
         """The name under which a kernel's text is known here: its own and its digest, for names are given anew."""
         try:
@@ -102,8 +112,14 @@ class WgpuEngine:
     def _apply(
         self, operation: str, tensors: Mapping[str, Array], given: Mapping[str, Any], slicer: Slicer | None = None
     ) -> Array:
+        between = slicer.pause_point if slicer else None
         try:
-            return self.executor.apply(operation, tensors, given, between=slicer.pause_point if slicer else None)
+            try:
+                return self.executor.apply(operation, self.uploads.feeds(tensors), given, between=between)
+            except BudgetExceeded:
+                if not self.uploads.clear():
+                    raise
+                return self.executor.apply(operation, tensors, given, between=between)
         except (DeviceLost, NoAdapter) as error:
             raise DeviceUnfit(error.detail, error.hint) from None
         except BadKernel as error:  # a registered kernel's text is at fault, and no device

@@ -143,3 +143,57 @@ def test_more_than_the_memory_budget_goes_through_in_pieces_or_is_refused() -> N
             small.run("softmax", {"a": row}, {}, Watching())
     finally:
         small.close()
+
+
+# ---- arrays that come again ------------------------------------------------------------------------------------------
+
+
+def small(budget_bytes: int = 16 << 20) -> WgpuEngine:
+    try:
+        return WgpuEngine("gpu0", "", budget_bytes)
+    except DeviceUnfit as error:
+        pytest.skip(f"missing: a graphics adapter ({error.detail})")
+
+
+def test_an_array_that_is_held_is_uploaded_once_and_computed_with_as_any_other() -> None:
+    engine = small()
+    whole = np.random.default_rng(0).standard_normal((300, 500), np.float32)
+    weight = whole[:, 100:400]  # as a task's part of a tensor lies
+    engine.hold(weight)
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal((2, 300), np.float32)
+        out = engine.run("matmul", {"a": x, "b": weight}, {}, Watching())["out"]
+        assert np.all(expect("matmul", {"a": x, "b": weight}, {}, "float32").ratio(out) <= 1.0)
+        assert engine.uploads.used_bytes == weight.nbytes
+    held = engine.executor.device.ledger.held_bytes
+    engine.let_go(weight)
+    assert engine.uploads.used_bytes == 0
+    assert engine.executor.device.ledger.held_bytes < held
+    engine.close()
+
+
+def test_held_arrays_make_room_for_each_other_and_for_a_task_that_needs_it_all() -> None:
+    engine = small()
+    arrays = [np.full((512, 1024), number, np.float32) for number in range(6)]  # 2 MiB each, of 16
+    for array in arrays:
+        engine.hold(array)
+        out = engine.run("softmax", {"a": array}, {}, Watching())["out"]
+        np.testing.assert_allclose(out, 1 / 1024, rtol=1e-5)
+        assert engine.uploads.used_bytes <= 0.4 * (16 << 20)
+    large = np.random.default_rng(0).standard_normal(900_000, np.float32)
+    np.testing.assert_array_equal(engine.run("relu", {"a": large}, {}, Watching())["out"], np.maximum(large, 0))
+    np.testing.assert_array_equal(
+        engine.run("vector_add", {"a": arrays[0].reshape(-1), "b": arrays[5].reshape(-1)}, {}, Watching())["out"],
+        np.full(512 * 1024, 5, np.float32),
+    )
+    engine.close()
+
+
+def test_a_lost_device_gets_held_arrays_again() -> None:
+    engine = small()
+    weight = np.random.default_rng(0).standard_normal((64, 512), np.float32)
+    engine.hold(weight)
+    first = engine.run("softmax", {"a": weight}, {}, Watching())["out"]
+    engine.executor.device.native.destroy()
+    np.testing.assert_array_equal(engine.run("softmax", {"a": weight}, {}, Watching())["out"], first)
+    engine.close()
