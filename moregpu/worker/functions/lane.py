@@ -59,6 +59,9 @@ START_S = 30.0
 MAX_DIED_IDLE = 3
 """Children in a row that end without having been given anything."""
 
+ENDED_S = 1.0
+"""A child whose stream has ended is heard of by its end, too, unless it closed the stream itself: so long is waited."""
+
 _PIPE_BYTES = 1 << 16
 _MAX_FRAME = 1 << 16  # what a child says is short: its results do not come this way
 
@@ -375,7 +378,7 @@ class Lane:
     def _child_closed(self, number: int) -> None:
         """Its end of the socket is gone, by its death or by its own hand: how it ended is told by the zygote."""
         if number == self._forks and self._then is None and not self._gone:
-            self._loop.call_later(0.1, self._still_unended, number)
+            self._loop.call_later(ENDED_S, self._still_unended, number)
 
     def _still_unended(self, number: int) -> None:
         if number == self._forks and self._then is None and not self._gone:
