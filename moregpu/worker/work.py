@@ -214,7 +214,9 @@ class Work:
                     await self._hold(work)
                 names, sizes = _layout(work.assignment, work.residents)
                 starts, size = offsets(sizes)
-                region = work.region = self._regions.take(size)
+                is_function = isinstance(work.compute, FunctionRoom)
+                # A region that was used before holds what it held: a stranger's process gets one that never was.
+                region = work.region = self._regions.fresh(size) if is_function else self._regions.take(size)
                 await self._through(work, region, dict(zip(names, starts, strict=True)))
             except MoreGPUError as error:
                 self._fail(work, TaskError(code=error.code, message=str(error), fault="worker"))
