@@ -31,6 +31,7 @@ from moregpu.worker.functions.room import FunctionRoom
 from moregpu.worker.home import WorkerHome
 from moregpu.worker.limits import WorkerLimits
 from moregpu.worker.probes.cpu import CpuLoad
+from moregpu.worker.probes.gpu import find_cards
 from moregpu.worker.probes.senses import Senses
 from moregpu.worker.results import SETTLE_S, KeptResults
 from moregpu.worker.session import (
@@ -225,6 +226,9 @@ class Agent:
         self._cpu = CpuLoad(self._own_processes)
         if self._throttle is not None:
             self._senses = self._sense(lambda: self._call(self._decide_now), self._cpu)
+            gpus = [device.name for device in found.devices if device.kind == "gpu"]
+            if gpus:
+                self._senses.watch_gpus(lambda: find_cards(gpus, self._own_processes))
         self._decide_now()
         self._show("connecting", "")
         try:

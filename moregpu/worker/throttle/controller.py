@@ -69,7 +69,8 @@ class Signals(msgspec.Struct, frozen=True, kw_only=True):
     """What the probes saw. `None` = could not be known."""
 
     idle_s: float | None = None  # since the owner's last input
-    load: Load | None = None  # only when a new sample is there
+    load: Load | None = None  # of the CPU; only when a new sample is there
+    gpu: Load | None = None  # the same of the GPU that others use most
     full_screen: bool = False
     on_battery: bool = False
     hot: bool = False

@@ -1,7 +1,7 @@
 """The throttle of all devices of a worker: CPU and GPUs apart.
 
-The CPU's duty follows what others use of it. What others use of a GPU is not measured: its duty follows the owner's
-input, full screen, battery and heat, and keeps to the ceiling. A busy processor is no reason for a GPU to rest.
+Each follows what others use of it. Where that cannot be told of a GPU (see `probes.gpu`), its duty follows the owner's
+input, full screen, battery and heat alone, and keeps to the ceiling. A busy processor is no reason for a GPU to rest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Throttle:
         """Decide for both; `decisions` holds the outcome. Raises as `Governor.decide`."""
         self.decisions = {
             "cpu": self._governors["cpu"].decide(owner, admin, local, signals, now),
-            "gpu": self._governors["gpu"].decide(owner, admin, local, replace(signals, load=None), now),
+            "gpu": self._governors["gpu"].decide(owner, admin, local, replace(signals, load=signals.gpu), now),
         }
 
     def tell(self, kind: Kind, now: float) -> Decision:

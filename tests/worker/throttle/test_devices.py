@@ -24,6 +24,13 @@ def test_a_busy_processor_leaves_the_gpu_to_the_pool() -> None:
     assert throttle.decisions["gpu"].value > 0.8
 
 
+def test_what_others_use_of_the_gpu_is_left_to_them_and_costs_the_processor_nothing() -> None:
+    busy = Signals(idle_s=600.0, load=Load(total=0.8, own=0.8), gpu=Load(total=0.9, own=0.3))
+    throttle = settled(busy)
+    assert throttle.decisions["gpu"].value < 0.3
+    assert throttle.decisions["cpu"].value > 0.8
+
+
 def test_input_cuts_both() -> None:
     throttle = settled(Signals(idle_s=600.0, load=Load(total=0.1, own=0.1)))
     throttle.decide(Limits(), Limits(ceiling=1.0), NOON, Signals(idle_s=0.01), 20.1)
