@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -79,6 +79,19 @@ class AsyncPool(Kernels["Coroutine[Any, Any, Floats]", "Coroutine[Any, Any, floa
     network = _in_thread(Pool.network)
     audit = _in_thread(Pool.audit)
     close = _in_thread(Pool.close)
+
+    async def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+        """Call `fn` on the pool: `await (await pool.submit(f, x))`. Cancelling it kills the call."""
+        return asyncio.wrap_future(await asyncio.to_thread(self.pool.submit, fn, *args, **kwargs))
+
+    async def map(self, fn: Callable[..., Any], *iterables: Iterable[Any]) -> list[Any]:
+        """Call `fn` for all items on the pool; all results, in order."""
+        calls = self.pool.calls()
+        sent = await asyncio.to_thread(calls.submit_all, fn, list(zip(*iterables, strict=False)))
+        return list(await asyncio.gather(*map(asyncio.wrap_future, sent)))
+
+    distribute = _in_thread(Pool.distribute)
+    scatter = _in_thread(Pool.scatter)
 
     async def _array(self, program: Program[Any]) -> Any:
         return await self._run(program)

@@ -10,6 +10,9 @@ import pytest
 from moregpu.cli.loopback import LoopbackPool
 from moregpu.client.pool import Pool
 
+UNPRIVILEGED = "65534"
+"""Whose processes functions are where the tests run as root: no sandbox is root's."""
+
 QUICK = ("test_every_kernel_at_small_sizes", "test_both_workers_take_part_and_sign", "test_the_demo_prints_one_object")
 """What `make quick` drives of the road; the rest takes processes' time and is marked slow."""
 
@@ -44,3 +47,23 @@ def lone(tmp_path: Path) -> Iterator[LoopbackPool]:
     with LoopbackPool(tmp_path / "home") as local:
         local.start_coordinator()
         yield local
+
+
+@pytest.fixture(scope="session")
+def functions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackPool]:
+    """A coordinator, and a worker that lets functions in."""
+    home = tmp_path_factory.mktemp("functions") / "home"
+    with LoopbackPool(home, environment={"MOREGPU_FUNCTIONS_USER": UNPRIVILEGED}) as local:
+        local.start_coordinator()
+        local.start_worker("anna", "--allow", "functions", "--ceiling", "1.0")
+        (anna,) = local.wait_for_workers()
+        if "function" not in anna.kinds:
+            pytest.skip("missing: a sandbox for functions; mend: apt-get install bubblewrap")
+        yield local
+
+
+@pytest.fixture
+def function_pool(functions: LoopbackPool) -> Iterator[Pool]:
+    """Connected to it: one session of functions."""
+    with functions.connect() as connected:
+        yield connected

@@ -8,7 +8,6 @@ import math
 import operator
 import os
 import time
-from collections.abc import Iterator
 from concurrent.futures import Executor, as_completed, wait
 from pathlib import Path
 from typing import Any
@@ -19,28 +18,6 @@ import pytest
 from moregpu.cli.loopback import LoopbackPool
 from moregpu.client.pool import Pool
 from moregpu.encoding.failures import RemoteError
-
-UNPRIVILEGED = "65534"
-"""Whose processes functions are where the tests run as root: no sandbox is root's."""
-
-
-@pytest.fixture(scope="module")
-def functions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackPool]:
-    """A coordinator, and a worker that lets functions in."""
-    home = tmp_path_factory.mktemp("functions") / "home"
-    with LoopbackPool(home, environment={"MOREGPU_FUNCTIONS_USER": UNPRIVILEGED}) as local:
-        local.start_coordinator()
-        local.start_worker("anna", "--allow", "functions", "--ceiling", "1.0")
-        (anna,) = local.wait_for_workers()
-        if "function" not in anna.kinds:
-            pytest.skip("missing: a sandbox for functions; mend: apt-get install bubblewrap")
-        yield local
-
-
-@pytest.fixture(scope="module")
-def pool(functions: LoopbackPool) -> Iterator[Pool]:
-    with functions.connect() as connected:
-        yield connected
 
 
 def square(x: Any) -> Any:
@@ -56,43 +33,47 @@ class Point:
         return math.hypot(self.x, self.y)
 
 
-def test_the_pool_is_an_executor(pool: Pool) -> None:
-    assert isinstance(pool, Executor)
-    assert pool.submit(square, 7).result(60) == 49
-    assert pool.submit(operator.add, 2, 3).result(60) == 5
-    assert list(pool.map(square, range(100))) == [x * x for x in range(100)]
-    assert list(pool.map(operator.add, [1, 2], [10, 20, 30])) == [11, 22]
+def test_the_pool_is_an_executor(function_pool: Pool) -> None:
+    assert isinstance(function_pool, Executor)
+    assert function_pool.submit(square, 7).result(60) == 49
+    assert function_pool.submit(operator.add, 2, 3).result(60) == 5
+    assert list(function_pool.map(square, range(100))) == [x * x for x in range(100)]
+    assert list(function_pool.map(operator.add, [1, 2], [10, 20, 30])) == [11, 22]
 
 
-def test_calls_run_elsewhere(pool: Pool) -> None:
-    assert pool.submit(os.getpid).result(60) != os.getpid()
-    assert pool.submit(os.getpid).result(60) == pool.submit(os.getpid).result(60), "a session's process stays warm"
+def test_calls_run_elsewhere(function_pool: Pool) -> None:
+    assert function_pool.submit(os.getpid).result(60) != os.getpid()
+    assert function_pool.submit(os.getpid).result(60) == function_pool.submit(os.getpid).result(60), (
+        "a session's process stays warm"
+    )
 
 
-def test_as_completed_wait_and_asyncio_take_its_futures(pool: Pool) -> None:
-    futures = [pool.submit(square, x) for x in range(20)]
+def test_as_completed_wait_and_asyncio_take_its_futures(function_pool: Pool) -> None:
+    futures = [function_pool.submit(square, x) for x in range(20)]
     assert sorted(future.result() for future in as_completed(futures, 60)) == [x * x for x in range(20)]
-    done, left = wait([pool.submit(square, x) for x in range(5)], 60)
+    done, left = wait([function_pool.submit(square, x) for x in range(5)], 60)
     assert (len(done), len(left)) == (5, 0)
 
     async def awaited() -> Any:
-        return await asyncio.wrap_future(pool.submit(square, 3))
+        return await asyncio.wrap_future(function_pool.submit(square, 3))
 
     assert asyncio.run(awaited()) == 9
 
 
-def test_many_small_calls_share_jobs(pool: Pool) -> None:
-    before = len(pool.jobs(limit=500))
-    assert [future.result(60) for future in [pool.submit(square, x) for x in range(300)]] == [x * x for x in range(300)]
-    assert len(pool.jobs(limit=500)) - before < 100
+def test_many_small_calls_share_jobs(function_pool: Pool) -> None:
+    before = len(function_pool.jobs(limit=500))
+    assert [future.result(60) for future in [function_pool.submit(square, x) for x in range(300)]] == [
+        x * x for x in range(300)
+    ]
+    assert len(function_pool.jobs(limit=500)) - before < 100
 
 
-def test_arguments_and_results_keep_their_types(pool: Pool) -> None:
+def test_arguments_and_results_keep_their_types(function_pool: Pool) -> None:
     def same(*args: Any, _under: Any = None, **kwargs: Any) -> Any:
         return args, _under, kwargs
 
     value = ({1: "int key", (1, 2): {3}}, np.arange(6).reshape(2, 3), Path("/x"), 2**80, None, b"bytes", 1 + 2j)
-    args, under, kwargs = pool.submit(same, value, _under=[1, (2,)], named=np.float32(1.5)).result(60)
+    args, under, kwargs = function_pool.submit(same, value, _under=[1, (2,)], named=np.float32(1.5)).result(60)
     assert args[0][0] == value[0]
     assert args[0][2:] == value[2:]
     assert (args[0][1] == value[1]).all()
@@ -100,35 +81,35 @@ def test_arguments_and_results_keep_their_types(pool: Pool) -> None:
     assert type(kwargs["named"]) is np.float32
 
 
-def test_a_class_of_ones_own_travels_with_its_methods(pool: Pool) -> None:
+def test_a_class_of_ones_own_travels_with_its_methods(function_pool: Pool) -> None:
     def longer(point: Point) -> Point:
         return Point(point.x * 2, point.length())
 
-    assert pool.submit(longer, Point(3.0, 4.0)).result(60) == Point(6.0, 5.0)
+    assert function_pool.submit(longer, Point(3.0, 4.0)).result(60) == Point(6.0, 5.0)
 
 
-def test_large_arrays_go_there_and_back(pool: Pool) -> None:
+def test_large_arrays_go_there_and_back(function_pool: Pool) -> None:
     array = np.random.default_rng(1).random(1 << 20)
-    assert np.array_equal(pool.submit(lambda x: x * 2, array).result(60), array * 2)
-    results = list(pool.map(lambda x, factor: x * factor, [array[:200_000]] * 4, range(4)))
+    assert np.array_equal(function_pool.submit(lambda x: x * 2, array).result(60), array * 2)
+    results = list(function_pool.map(lambda x, factor: x * factor, [array[:200_000]] * 4, range(4)))
     assert all(np.array_equal(result, array[:200_000] * factor) for factor, result in enumerate(results))
 
 
-def test_what_is_scattered_is_sent_once_and_named_in_many_calls(pool: Pool) -> None:
+def test_what_is_scattered_is_sent_once_and_named_in_many_calls(function_pool: Pool) -> None:
     table = np.random.default_rng(2).random(200_000)
-    shared = pool.scatter(table)
-    assert shared == pool.scatter(table)
-    assert list(pool.map(lambda t, place: float(t["table"][place]), [{"table": shared}] * 5, range(5))) == [
+    shared = function_pool.scatter(table)
+    assert shared == function_pool.scatter(table)
+    assert list(function_pool.map(lambda t, place: float(t["table"][place]), [{"table": shared}] * 5, range(5))) == [
         float(table[place]) for place in range(5)
     ]
 
 
-def test_an_exception_comes_back_as_itself(pool: Pool) -> None:
+def test_an_exception_comes_back_as_itself(function_pool: Pool) -> None:
     def deep(x: int) -> None:
         raise ValueError("no such number", x)
 
     with pytest.raises(ValueError, match="no such number") as caught:
-        pool.submit(deep, 7).result(60)
+        function_pool.submit(deep, 7).result(60)
     assert caught.value.args == ("no such number", 7)
     assert "in deep" in str(caught.value.__cause__)
     assert any("worker" in note for note in caught.value.__notes__)
@@ -147,49 +128,49 @@ def test_an_exception_comes_back_as_itself(pool: Pool) -> None:
     ],
 )
 def test_bad_endings_each_have_their_own_error_and_harm_no_other_call(
-    pool: Pool, code: str, cause: str, words: str
+    function_pool: Pool, code: str, cause: str, words: str
 ) -> None:
     def run(code: str) -> Any:
         names: dict[str, Any] = {}
         exec(code, names)  # noqa: S102
         return names.get("result")
 
-    good = pool.submit(square, 5)
+    good = function_pool.submit(square, 5)
     with pytest.raises(RemoteError) as caught:
-        pool.submit(run, code).result(60)
+        function_pool.submit(run, code).result(60)
     assert caught.value.cause == cause
     assert words in str(caught.value)
     assert good.result(60) == 25
-    assert pool.submit(square, 6).result(60) == 36
+    assert function_pool.submit(square, 6).result(60) == 36
 
 
-def test_what_cannot_travel_is_refused_here_and_named(pool: Pool) -> None:
+def test_what_cannot_travel_is_refused_here_and_named(function_pool: Pool) -> None:
     with pytest.raises(TypeError, match=r"argument 0\['a'\].*allow_pickle=True"):
-        pool.submit(square, {"a": lambda: 1})
-    assert pool.calls(allow_pickle=True).submit(lambda f: f(4), square).result(60) == 16
+        function_pool.submit(square, {"a": lambda: 1})
+    assert function_pool.calls(allow_pickle=True).submit(lambda f: f(4), square).result(60) == 16
 
 
-def test_a_timeout_ends_the_call_at_its_first_attempt(pool: Pool) -> None:
+def test_a_timeout_ends_the_call_at_its_first_attempt(function_pool: Pool) -> None:
     began = time.monotonic()
     with pytest.raises(RemoteError) as caught:
-        pool.calls(timeout=0.3).submit(time.sleep, 60).result(60)
+        function_pool.calls(timeout=0.3).submit(time.sleep, 60).result(60)
     assert caught.value.cause == "timeout"
     assert time.monotonic() - began < 30
 
 
-def test_a_call_that_is_cancelled_is_killed(pool: Pool) -> None:
-    future = pool.submit(time.sleep, 600)
+def test_a_call_that_is_cancelled_is_killed(function_pool: Pool) -> None:
+    future = function_pool.submit(time.sleep, 600)
     deadline = time.monotonic() + 30
-    while pool.workers()[0].leases == 0 and time.monotonic() < deadline:
+    while function_pool.workers()[0].leases == 0 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert future.cancel()
-    while pool.workers()[0].leases and time.monotonic() < deadline:
+    while function_pool.workers()[0].leases and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert pool.workers()[0].leases == 0
-    assert pool.submit(square, 2).result(60) == 4
+    assert function_pool.workers()[0].leases == 0
+    assert function_pool.submit(square, 2).result(60) == 4
 
 
-def test_retry_on_names_what_is_called_again(pool: Pool) -> None:
+def test_retry_on_names_what_is_called_again(function_pool: Pool) -> None:
     def sometimes() -> int:
         import random
 
@@ -197,19 +178,19 @@ def test_retry_on_names_what_is_called_again(pool: Pool) -> None:
             raise ConnectionError("try again")
         return 1
 
-    assert pool.calls(retry_on=ConnectionError, retries=20).submit(sometimes).result(60) == 1
+    assert function_pool.calls(retry_on=ConnectionError, retries=20).submit(sometimes).result(60) == 1
     with pytest.raises(KeyError):
-        pool.calls(retry_on=ConnectionError).submit({}.__getitem__, 1).result(60)
+        function_pool.calls(retry_on=ConnectionError).submit({}.__getitem__, 1).result(60)
 
 
 def test_what_a_function_prints_arrives_here_prefixed_and_in_its_jobs_log(
-    pool: Pool, capfd: pytest.CaptureFixture[str]
+    function_pool: Pool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def speak(x: int) -> int:
         print("step", x)
         return x
 
-    future = pool.submit(speak, 1)
+    future = function_pool.submit(speak, 1)
     assert future.result(60) == 1
     seen = ""
     deadline = time.monotonic() + 30

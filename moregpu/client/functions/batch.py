@@ -12,7 +12,7 @@ from moregpu.client.functions.printed import show
 from moregpu.encoding import Malformed
 from moregpu.encoding.failures import RemoteError
 from moregpu.encoding.records import read_records
-from moregpu.errors import JobCancelled, JobFailed, MoreGPUError, from_code
+from moregpu.errors import JobCancelled, JobFailed, MoreGPUError, Unreachable, from_code
 from moregpu.jobs import Blob, JobState, Tensor
 from moregpu.wire import link as wire
 from moregpu.wire.api import JobView
@@ -36,6 +36,10 @@ class Sender(Protocol):
 
     def again(self, calls: Sequence[Call]) -> None:
         """Send calls once more."""
+        ...
+
+    def here(self, calls: Sequence[Call]) -> None:
+        """Make calls on this machine."""
         ...
 
     def closed(self, batch: Batch) -> None:
@@ -100,7 +104,7 @@ class Batch:
             case wire.Accepted(job=view):
                 self._named(view.id)
                 if view.waiting_reason:
-                    log.warning("%s waits: %s", self.calls[0].program.name, view.waiting_reason)
+                    self._waits(view.waiting_reason)
             case wire.Part():
                 self._part(answer)
             case wire.Printed():
@@ -121,8 +125,26 @@ class Batch:
 
     def fail(self, error: BaseException) -> None:
         """End by an error whatever has no result."""
+        if isinstance(error, Unreachable) and self.calls[0].options.local == "ok":
+            self._run_here(error.detail)
+            return
         for index in self._take_uncovered():
             self.calls[index].fail(error)
+        self._sender.closed(self)
+
+    def _waits(self, reason: str) -> None:
+        """Nobody can take the job now."""
+        if self.calls[0].options.local == "ok":
+            self._sender.cancel_job(self.job)
+            self._run_here(reason)
+        else:
+            log.warning("%s waits: %s", self.calls[0].program.name, reason)
+
+    def _run_here(self, reason: str) -> None:
+        """Call what has no result on this machine, as `local="ok"` allows, and say so."""
+        log.warning("%s runs here: %s", self.calls[0].program.name, reason)
+        left = [self.calls[index] for index in self._take_uncovered()]
+        self._sender.here(left)
         self._sender.closed(self)
 
     # -- results

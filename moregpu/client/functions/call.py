@@ -23,6 +23,8 @@ class CallFuture(Future[Any]):
         """Called after it was cancelled."""
         self.job = ""
         """The job that the call went into, once that is known."""
+        self.ran_here = False
+        """Whether it was called on this machine, as `local="ok"` allows."""
 
     def cancel(self) -> bool:
         """Cancel the call; one that runs is killed, unless others in its job go on."""
@@ -77,6 +79,17 @@ class Call:
             return False
         self.fail(error)
         return True
+
+    def run_here(self) -> None:
+        """Call it on this machine; the future says so in `ran_here`."""
+        if self.values is None or not self.future.set_running_or_notify_cancel():
+            return
+        args, kwargs = self.values
+        self.future.ran_here = True
+        try:
+            self.future.set_result(self.program.function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001  (whatever it raises is its result)
+            self.future.set_exception(error)
 
     def fail(self, error: BaseException) -> None:
         """End it by an error."""

@@ -240,6 +240,11 @@ class Caller:
         except MoreGPUError:
             pass  # the coordinator is away: it ends jobs whose submitter is gone by itself
 
+    def here(self, calls: Sequence[Call]) -> None:
+        """Make calls on this machine, on a thread."""
+        for call in calls:
+            self._threads().submit(call.run_here)
+
     def closed(self, batch: Batch) -> None:
         """Nothing more comes of a batch."""
         with self._lock:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
-from moregpu.errors import MoreGPUError
+from moregpu.errors import MoreGPUError, Unavailable
 
 if TYPE_CHECKING:
     from moregpu.blobs.transfer import BlobHTTP
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from moregpu.client.functions.shared import Shared
     from moregpu.client.job import JobHandle
     from moregpu.client.link import Link
+    from moregpu.wire.api import DeviceView, WorkerView
     from moregpu.workloads.function.spec import FunctionSpec
 
 P = ParamSpec("P")
@@ -71,6 +72,42 @@ class Functions(Executor):
     def scatter(self, value: Any) -> Shared:
         """Send a large value once: what comes back stands for it in arguments. Workers fetch it once, too."""
         return self._the_caller().scatter(value)
+
+    def distribute(
+        self, function: Callable[..., T], parameters: Iterable[Any], **options: Unpack[CallOptions]
+    ) -> list[T]:
+        """Call `function` once for each set of parameters; all results, in order.
+
+        A mapping is passed by name, a tuple in order, anything else as the one argument.
+        """
+        from moregpu.client.functions.distributing import Spread, arguments_of
+
+        plain = getattr(function, "__moregpu_function__", function)
+        calls = self.calls(**options)
+        return list(calls.map(Spread(plain), *zip(*map(arguments_of, parameters), strict=True)))
+
+    def devices(self) -> list[DeviceView]:
+        """Devices of the workers that are online."""
+        return [device for worker in self.workers() if worker.state == "online" for device in worker.devices]
+
+    def device_count(self) -> int:
+        """How many devices there are."""
+        return len(self.devices())
+
+    def total_score(self) -> int:
+        """The scores of all workers that are online, together."""
+        return sum(worker.score for worker in self.workers() if worker.state == "online")
+
+    def auto_device(self) -> str:
+        """The name of the strongest worker's best device: for `accelerate(gpu=…)`, and to be shown."""
+        online = [worker for worker in self.workers() if worker.state == "online" and worker.devices]
+        if not online:
+            raise Unavailable("no worker is online", "`moregpu invite` brings one in")
+        best = max(online, key=lambda worker: worker.score)
+        return max(best.devices, key=lambda device: (device.kind == "gpu", device.memory_bytes)).name
+
+    @abstractmethod
+    def workers(self) -> list[WorkerView]: ...
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; with `wait`, return when all have their results. Then the connections go."""
