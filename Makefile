@@ -23,6 +23,7 @@ help:
 
 demo: $(VENV)/.ready-base
 	@$(BIN)/python -m moregpu demo $(DEMO)
+	@command -v moregpu > /dev/null || echo "To type moregpu yourself:  . $(VENV)/bin/activate" >&2
 
 # Real processes, sockets and desktops on a machine that may be busy: what failed is run once more, alone. What fails
 # twice is broken, and what failed once stands in the output.

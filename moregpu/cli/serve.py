@@ -106,7 +106,8 @@ def serve(
                 worker_state = paths.state_folder(f"worker-{opening.pool_id[:12]}")
                 stack.enter_context(_worker_process(worker_state, opening.worker_line))
 
-        _run(run_coordinator(config, ready))
+        # A worker of our own goes first: it hands back what it has, instead of losing whom to hand it to.
+        _run(run_coordinator(config, ready, leaving=stack.close))
 
 
 def _size(option: str, text: str | None) -> int | None:

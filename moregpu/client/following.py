@@ -53,6 +53,20 @@ def follow(link: Link, job: str, patience_s: float) -> Following:
     return following
 
 
+def look(link: Link, job: str) -> Future[JobView]:
+    """A job as it is now."""
+    found: Future[JobView] = Future()
+
+    def hear(answer: wire.FromLink | MoreGPUError) -> None:
+        if isinstance(answer, MoreGPUError):
+            found.set_exception(answer)
+        elif isinstance(answer, wire.Shown):
+            found.set_result(answer.job)
+
+    link.ask(lambda id: wire.Show(id=id, job=job), hear)
+    return found
+
+
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """How far a job was when this was said."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -30,11 +32,16 @@ if TYPE_CHECKING:
     from moregpu.client.stream import Stream
     from moregpu.wire.link import Part as WirePart
 
+log = logging.getLogger("moregpu.client")
+
 WAIT_S = 20.0
 """Seconds of one waiting request, where HTTP alone gets through."""
 
 RESTART_PATIENCE_S = 600.0
 """How long a wait outlives a coordinator that does not answer. The job goes on meanwhile: accepted is accepted."""
+
+SAY_WHY_S = 2.0
+"""A job that has not ended after so long, and waits for something, is worth a word about what."""
 
 _NOT_BY_LINK = (Forbidden, NotFound, NoLink)
 """What says that HTTP alone is to be had, or that this job is another's: to be seen, not to be followed."""
@@ -89,6 +96,7 @@ class JobHandle:
         self._blobs = blobs
         self._view = view
         self._following = following
+        self._said_why = False
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id}, {self._view.summary or self._view.kind}, {self._view.state})"
@@ -122,6 +130,11 @@ class JobHandle:
         until = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             following = self._follow(timeout_s)
+            if not self._said_why and (timeout_s is None or timeout_s > SAY_WHY_S):
+                with contextlib.suppress(FutureTimeout):
+                    self._view = following.ended.result(SAY_WHY_S)
+                    return self._view
+                self._say_why()
             left = None if until is None else max(0.0, until - time.monotonic())
             self._view = following.ended.result(left)
         except FutureTimeout:
@@ -213,6 +226,17 @@ class JobHandle:
             patience_s = RESTART_PATIENCE_S if timeout_s is None else min(timeout_s, RESTART_PATIENCE_S)
             self._following = follow(self._link(), self.id, patience_s)
         return self._following
+
+    def _say_why(self) -> None:
+        """Say once what a job waits for, so that nobody looks at a program that says nothing."""
+        from moregpu.client.following import look
+        from moregpu.wire.text import clean
+
+        self._said_why = True
+        with contextlib.suppress(MoreGPUError, FutureTimeout):
+            view = look(self._link(), self.id).result(SAY_WHY_S)
+            if view.waiting_reason:
+                log.warning("%s waits: %s", self.id, clean(view.waiting_reason, 300))
 
     def _wait_by_http(self, until: float | None) -> JobView:
         """Wait where the link is not to be had (a viewer's token, a proxy without WebSockets): held requests."""

@@ -111,17 +111,28 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the profile that was saved, if one was."""
 
 
-async def serve(config: ServeConfig, ready: Callable[[Opening], None], *, stop: asyncio.Event | None = None) -> None:
+async def serve(
+    config: ServeConfig,
+    ready: Callable[[Opening], None],
+    *,
+    stop: asyncio.Event | None = None,
+    leaving: Callable[[], None] | None = None,
+) -> None:
     """Run a coordinator until `stop` is set, or, without it, until SIGINT or SIGTERM.
 
-    `ready` is called once, when the port listens and everything that came from before is recovered. Raises the errors
-    of `open_state`, `PortInUse`, `InvalidRequest` (names, certificate), and those of the store.
+    `ready` is called once, when the port listens and everything that came from before is recovered; `leaving` once,
+    on a thread, when it is to stop and still serves. Raises the errors of `open_state`, `PortInUse`, `InvalidRequest`
+    (names, certificate), and those of the store.
     """
     ending = stop if stop is not None else asyncio.Event()
     with _private_umask(), _signals(ending) if stop is None else contextlib.nullcontext():
         async with coordinator(config) as made:
             ready(made.opening)
-            await _first_of(ending, *made.running)
+            try:
+                await _first_of(ending, *made.running)
+            finally:
+                if leaving is not None:
+                    await asyncio.to_thread(leaving)
 
 
 class Coordinator(NamedTuple):

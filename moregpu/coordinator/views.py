@@ -127,8 +127,12 @@ class Views:
         return not hello.leaf or not self._config.leaves or hello.leaf in self._config.leaves
 
     def _waiting_reason(self, job: JobRow, tasks: list[TaskRow]) -> str:
-        if job.state in JOB_ENDED or any(task.state is TaskState.LEASED for task in tasks):
+        if job.state in JOB_ENDED:
             return ""
+        leased = [task for task in tasks if task.state is TaskState.LEASED]
+        if leased:
+            holders = {task.worker: self._fleet.get(task.worker) for task in leased if task.worker is not None}
+            return _resting([member for member in holders.values() if member is not None])
         waiting = [task for task in tasks if task.state is TaskState.WAITING]
         blocked_by = self._store.blocked_by(job)
         said = waiting_reason(job, self._fleet.workers(), blocked_by=blocked_by, waiting=waiting)
@@ -136,12 +140,18 @@ class Views:
 
     def _resting_reason(self, job: JobRow) -> str:
         """What keeps every worker that fits from computing at all now, in its own words; "" when one of them does."""
-        fitting = [member for member in self._fleet if member.takes_work and fits(job, self._fleet.worker(member))]
-        if not fitting or not all(member.session.resting for member in fitting):
-            return ""
-        first = fitting[0]
-        others = f" (and {len(fitting) - 1} more rest)" if len(fitting) > 1 else ""
-        return f"{first.row.name} gives nothing now: {first.session.reason or 'it rests'}{others}"
+        return _resting(
+            [member for member in self._fleet if member.takes_work and fits(job, self._fleet.worker(member))]
+        )
+
+
+def _resting(members: list[Member]) -> str:
+    """What keeps all of these workers from computing, in the first one's words; "" when one of them computes."""
+    if not members or not all(member.session.resting for member in members):
+        return ""
+    first = members[0]
+    others = f" (and {len(members) - 1} more rest)" if len(members) > 1 else ""
+    return f"{first.row.name} gives nothing now: {first.session.reason or 'it rests'}{others}"
 
 
 def is_checked(job: JobRow, tasks: list[TaskRow]) -> bool:

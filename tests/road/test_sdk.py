@@ -191,6 +191,16 @@ def test_who_waits_waits_through_a_restart_and_says_so(lone: LoopbackPool, caplo
         assert np.array_equal(pool.relu(A), np.maximum(A, 0))
 
 
+def test_who_waits_for_a_worker_is_told_so_once(lone: LoopbackPool, caplog: pytest.LogCaptureFixture) -> None:
+    with lone.connect() as pool:
+        handle = pool.benchmark("matmul", 64)
+        for _ in range(2):
+            with pytest.raises(StillRunning):
+                handle.wait(2.5)
+        assert [record.message for record in caplog.records] == [f"{handle.id} waits: no worker is connected"]
+        handle.cancel()
+
+
 def test_a_revoked_token_ends_what_waits(lone: LoopbackPool) -> None:
     with lone.connect() as admin:
         made = admin.create_token(TokenRequest(label="short"))

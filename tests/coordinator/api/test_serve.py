@@ -253,6 +253,8 @@ def test_with_worker_this_machine_is_one_too_and_it_ends_with_the_coordinator(tm
         assert done.returncode == 0, done.stderr + done.stdout
         process.terminate()
         assert process.wait(30) == 0
+        assert process.stdout is not None
+        assert "does not answer" not in process.stdout.read()  # the worker went while there was somebody to tell
     left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False).stdout.split()
     assert left == []
 

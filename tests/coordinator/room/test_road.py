@@ -12,6 +12,7 @@ from moregpu.errors import InvalidJob, NotFound, TooLarge
 from moregpu.jobs import Blob, JobState, Tensor
 from moregpu.workloads import KernelSpec
 from tests.coordinator.room.pool import ADMIN, ANN, BOB, product, room
+from tests.rogue.workers import ref_of
 
 
 def test_a_tiny_product_comes_back_right_checked_and_signed(tmp_path: Path) -> None:
@@ -140,6 +141,24 @@ def test_a_job_whose_only_worker_rests_says_what_that_worker_waits_for(tmp_path:
             assert reason == "anna gives nothing now: leaving room for your programs"
             await worker.heartbeat([])
             assert (await here.ended(row)).state is JobState.DONE
+
+    asyncio.run(run())
+
+
+def test_a_job_whose_task_lies_with_a_worker_that_rests_says_so(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker(name="anna")
+            await here.submit(await here.spec("matmul", *product(4, 4, 4)))
+            worker.computes = False
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)), wait_s=0.0)
+            await here.until(lambda: len(worker.assigned) > 1)
+            assert (await here.desk.view(ANN, await here.desk.job(ANN, row.id))).waiting_reason == ""
+            held = [ref_of(worker.assigned[-1])]
+            await worker.heartbeat(held, duty=0.0, reason="on battery")
+            await here.until(lambda: here.desk._fleet.get(worker.id).session.resting)
+            view = await here.desk.view(ANN, await here.desk.job(ANN, row.id))
+            assert view.waiting_reason == "anna gives nothing now: on battery"
 
     asyncio.run(run())
 
