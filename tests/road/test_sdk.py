@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -185,10 +186,28 @@ def test_who_waits_waits_through_a_restart_and_says_so(lone: LoopbackPool, caplo
         waiting = threading.Thread(target=handle.wait, args=(100,))
         waiting.start()
         lone.kill_coordinator()
+        until = time.monotonic() + 30
+        while not any("trying again" in record.message for record in caplog.records):
+            assert time.monotonic() < until, "nobody said that the coordinator is away"
+            time.sleep(0.02)
         lone.start_coordinator()
         waiting.join(100)
         assert handle.view.checked
         assert np.array_equal(pool.relu(A), np.maximum(A, 0))
+
+
+@pytest.mark.parametrize("days", [-400, 400])
+def test_a_clock_that_is_wrong_here_harms_nothing(
+    road: LoopbackPool, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + 86_400 * days)
+    with road.connect() as pool:
+        assert np.allclose(pool.matmul(A, B), A @ B, atol=1e-4)
+        assert pool.benchmark("relu", 1000).wait(60).checked
+        made = pool.create_token(TokenRequest(label="a day", expires_s=86_400))
+        with Pool(find_access(token=made.line)) as other:  # how long it is good is the coordinator's clock's business
+            assert other.me().role == "submitter"
 
 
 def test_who_waits_for_a_worker_is_told_so_once(lone: LoopbackPool, caplog: pytest.LogCaptureFixture) -> None:
