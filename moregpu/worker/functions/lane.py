@@ -236,7 +236,8 @@ class Lane:
         if limit_s is not None and self._entered and not self._meter.worked_s - self._call_since_s <= limit_s:
             self._end_call("timeout", f"the call took longer than its time limit of {limit_s:g} s")
         elif limit_memory:
-            self._end_call("memory", f"the call's processes took more than {self._how.memory_bytes >> 20} MiB")
+            limit = f"{self._how.memory_bytes >> 20} MiB"
+            self._end_call("memory", f"the processes took more than {limit}, or than there is for all that run here")
 
     def close(self) -> None:
         """End everything in it. Its task is not answered any more."""

@@ -90,7 +90,7 @@ class FunctionRoom:
             runtime: gives the Python for a task.
             folder: for the sandboxes' own files, emptied here.
             cores: how many sandboxes run at once.
-            memory_bytes: what one sandbox may take; by default half of the machine's.
+            memory_bytes: what all sandboxes together may take; by default half of the machine's.
             network: whether functions that ask for the network get it.
         """
         self.driver = ""
@@ -118,11 +118,11 @@ class FunctionRoom:
 
     # -- what the agent asks
 
-    def give(self, task: RunTask, raw: bytes = b"", region: Region | None = None, submitter: str = "") -> None:
+    def give(self, task: RunTask, raw: bytes = b"", region: Region | None = None) -> None:
         """Queue a task; `region` holds its inputs, where it has one."""
         try:
             plan = msgspec.msgpack.decode(task.parameters, type=CallPlan)
-            made = _call_task(task, plan, raw, region, submitter)
+            made = _call_task(task, plan, raw, region)
             if plan.network and not self._network:
                 raise EngineError("this worker's owner gives functions no network")
         except (msgspec.MsgspecError, MoreGPUError, LookupError) as error:
@@ -283,20 +283,25 @@ class FunctionRoom:
         self._timer = None
         self._ticks += 1
         now = self._loop.time()
-        watch = self._ticks % WATCH_TICKS == 0
+        greedy = self._greedy() if self._ticks % WATCH_TICKS == 0 else set[Lane]()
         for lane in list(self._lanes):
             if lane.task is None and lane.is_free and now - lane.idle_since > IDLE_S:
                 self._close_lane(lane)
             else:
-                lane.tick(watch and lane.task is not None and self._takes_too_much(lane))
+                lane.tick(lane in greedy)
         if self._lanes and self._timer is None:
             period = TICK_S if self._running else 1.0
             self._timer = self._loop.call_later(period, self._tick)
 
-    def _takes_too_much(self, lane: Lane) -> bool:
-        if resident_bytes(lane.pid) > lane.memory_bytes:
-            return True
-        return self._level.isolation == "landlock" and folder_bytes(lane.scratch) > lane.scratch_bytes
+    def _greedy(self) -> set[Lane]:
+        """Sandboxes that take more than they may; the largest, where it is all of them together that do."""
+        taken = {lane: resident_bytes(lane.pid) for lane in self._lanes}
+        found = {lane for lane, size in taken.items() if size > lane.memory_bytes}
+        if not found and sum(taken.values()) > self._memory_bytes:
+            found.add(max(taken, key=lambda lane: taken[lane]))
+        if self._level.isolation == "landlock":
+            found |= {lane for lane in self._lanes if folder_bytes(lane.scratch) > lane.scratch_bytes}
+        return found
 
     # -- what lanes say
 
@@ -347,7 +352,7 @@ class FunctionRoom:
         self._owner.failed(number, error)
 
 
-def _call_task(task: RunTask, plan: CallPlan, raw: bytes, region: Region | None, submitter: str) -> CallTask:
+def _call_task(task: RunTask, plan: CallPlan, raw: bytes, region: Region | None) -> CallTask:
     """A task as lanes know it. Raises `LookupError` where an input is missing, `EngineError` where one is too short."""
     spans = {name: Span(start=place.start, size_bytes=place.size_bytes) for name, place in task.inputs.items()}
     if sum(plan.calls) != spans[ARGUMENTS].size_bytes:
@@ -355,7 +360,7 @@ def _call_task(task: RunTask, plan: CallPlan, raw: bytes, region: Region | None,
     return CallTask(
         number=task.number,
         key=(
-            submitter,
+            task.submitter,
             plan.session or task.program,
             plan.python,
             plan.requires,

@@ -191,6 +191,7 @@ def _wake_up(number: int, frame: object) -> None:
 def _confine(order: Enter) -> None:
     """Give up what a function must not have. Raises `OSError` where the kernel does not go along."""
     limits.orphans_come_here()
+    limits.go_first()
     if order.user is not None:
         limits.become(order.user, order.group if order.group is not None else order.user)
     if os.geteuid() == 0:

@@ -159,7 +159,7 @@ def calls_of(
 async def called(room: FunctionRoom, owner: Owner, number: int, function: Any, *arguments: Any, **more: Any) -> Any:
     """The answer of one call."""
     task, raw, region = calls_of(number, function, arguments, **more)
-    room.give(task, raw, region, submitter="ann")
+    room.give(task, raw, region)
     answer = await owner.answer(number)
     assert isinstance(answer, list), answer
     assert len(answer) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -216,7 +217,7 @@ def test_what_is_printed_comes_with_its_task_and_what_comes_later_harms_nobody(t
             import threading
 
             print("now")
-            os.system("echo from a program; echo to stderr >&2")
+            subprocess.run(["sh", "-c", "echo from a program; echo to stderr >&2"], check=True)
             atexit.register(print, "too late")
             threading.Timer(0.05, print, ("later",)).start()
             return 1

@@ -22,7 +22,7 @@ def main(level: str, folder: Path) -> None:
                 pass
 
         task, raw, region = calls_of(2, loop, ())
-        room.give(task, raw, region, submitter="ann")
+        room.give(task, raw, region)
         await owner.until(lambda: 2 in owner.began)
         print(LEFT, flush=True)
         await owner.answer(2)
