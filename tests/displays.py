@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -101,14 +101,15 @@ def session_bus(folder: Path, *, activates: bool = False) -> Generator[str]:
 
 
 @contextmanager
-def served(address: str, name: str, path: str, interface: ServiceInterface) -> Generator[None]:
-    """Another program on the bus, that owns `name` and serves `interface`."""
+def served(address: str, name: str, objects: Mapping[str, ServiceInterface]) -> Generator[None]:
+    """Another program on the bus, that owns `name` and serves these objects by their paths."""
     loop = asyncio.new_event_loop()
     ready, over = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
         bus = await MessageBus(bus_address=address).connect()
-        bus.export(path, interface)
+        for path, interface in objects.items():
+            bus.export(path, interface)
         await bus.request_name(name)
         ready.set()
         await over.wait()

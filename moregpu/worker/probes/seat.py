@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -82,18 +82,54 @@ def find_seat(environment: Mapping[str, str] | None = None, sessions: Path = SES
 def _screen(environment: Mapping[str, str], sessions: Path) -> Seat | None:
     """The desktop, if there is one. Never X11 under Wayland: Xwayland sees only what its own windows are given."""
     if environment.get("WAYLAND_DISPLAY") or environment.get("XDG_SESSION_TYPE") == "wayland":
-        try:
-            from moregpu.worker.probes.session_bus import SessionBusSeat
-        except ImportError:
-            return Unseen()
-        return SessionBusSeat()
+        return _first(_wayland_ways(environment))
     if environment.get("DISPLAY"):
         try:
             from moregpu.worker.probes.x11 import X11Seat
         except ImportError:
             return Unseen()
         return X11Seat(environment["DISPLAY"])
-    return Unseen() if desktop_sessions(sessions) else None
+    # Desktops of other sessions, or of this one before it began: logind may know of each.
+    found = [_of_logind(session) for session in desktop_sessions(sessions)]
+    return Seats(*found) if found else None
+
+
+def _wayland_ways(environment: Mapping[str, str]) -> list[Callable[[], Seat]]:
+    """From the exact to the coarse."""
+    from moregpu.worker.probes.wayland import WaylandSeat, socket_of
+
+    ways: list[Callable[[], Seat]] = [lambda: WaylandSeat(socket_of(environment))]
+    try:
+        from moregpu.worker.probes.logind import LogindSeat
+        from moregpu.worker.probes.session_bus import MUTTER, SCREEN_SAVER, SessionBusSeat
+    except ImportError:
+        return ways
+    return [
+        lambda: SessionBusSeat([MUTTER]),
+        *ways,
+        lambda: SessionBusSeat([SCREEN_SAVER]),
+        LogindSeat,
+    ]
+
+
+def _first(ways: Iterable[Callable[[], Seat]]) -> Seat:
+    """The first that opens. Raises `OSError` when none does."""
+    said: list[str] = []
+    for way in ways:
+        try:
+            return way()
+        except Exception as error:  # noqa: BLE001 — dbus-fast's errors share no base class
+            said.append(str(error) or type(error).__name__)
+    raise OSError(f"this desktop does not tell since when it is idle ({'; '.join(said)})")
+
+
+def _of_logind(session: str) -> Seat:
+    try:
+        from moregpu.worker.probes.logind import LogindSeat
+
+        return LogindSeat(session)
+    except Exception:  # noqa: BLE001 — no dbus-fast, no bus, no such session: nobody can tell
+        return Unseen()
 
 
 def desktop_sessions(sessions: Path = SESSIONS) -> list[str]:

@@ -116,7 +116,7 @@ class Network(ServiceInterface):
 @pytest.mark.parametrize(("said", "metered"), [(0, False), (1, True), (2, False), (3, True), (4, False)])
 def test_network_manager_says_whether_bytes_cost(tmp_path: Path, said: int, metered: bool) -> None:
     name, path = "org.freedesktop.NetworkManager", "/org/freedesktop/NetworkManager"
-    with session_bus(tmp_path) as address, served(address, name, path, Network(said)):
+    with session_bus(tmp_path) as address, served(address, name, {path: Network(said)}):
         assert is_metered(address) is metered
 
 

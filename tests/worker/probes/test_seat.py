@@ -133,7 +133,7 @@ def test_a_wayland_desktop_is_asked_through_the_bus(
 ) -> None:
     with session_bus(tmp_path) as address:
         monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", address)
-        with served(address, name, path, Monitor(name, value)):
+        with served(address, name, {path: Monitor(name, value)}):
             seat = SessionBusSeat()
             assert seat.presence() == Presence(idle_s=42.0)
         with pytest.raises(OSError, match="no longer tells"):
