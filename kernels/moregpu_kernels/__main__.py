@@ -12,19 +12,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from moregpu_kernels.cases import cases
 from moregpu_kernels.device import open_device, probe
 from moregpu_kernels.errors import KernelError
 from moregpu_kernels.executor import Executor
 from moregpu_kernels.layout import Request
 from moregpu_kernels.plan import plan
-from moregpu_kernels.quantise import BLOCK, FORMATS
 from moregpu_kernels.reference_others import expect_any
-from moregpu_kernels.template import Value
 from moregpu_kernels.tune import TuneCache, default_folder, sample, tune
 
 Array = NDArray[Any]
 
-SIZES: Final = (0, 1, 3, 63, 65, 257, 1024)
 BENCH_SIZES: Final = (256, 512, 1024)
 BENCH_RUNS: Final = 5
 
@@ -90,49 +88,19 @@ def _info(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     executor = Executor(open_device(options.device))
     results: dict[str, float] = {}
-    for name, operation, arrays, parameters, dtype in cases():
-        out = executor.apply(operation, arrays, parameters)
-        ratio = expect_any(operation, arrays, parameters, dtype).ratio(out)
+    for case in cases(executor.device.traits):
+        out = executor.apply(case.operation, case.arrays, case.parameters, variant=case.variant)
+        ratio = expect_any(case.operation, case.arrays, case.parameters, case.dtype).ratio(out)
         worst = float(np.max(ratio, initial=0.0))
-        results[name] = max(results.get(name, 0.0), worst)
+        results[case.name] = max(results.get(case.name, 0.0), worst)
     wrong = [name for name, worst in results.items() if not worst <= 1.0]
     if options.json:
         _say(json.dumps({"device": executor.device.info.label, "worst": results, "wrong": wrong}))
     else:
         _say(f"{executor.device.info.label}: largest |error| / bound of each operation; at most 1 is right")
         for name, worst in sorted(results.items()):
-            _say(f"  {name:<32} {worst:8.3f}  {'ok' if worst <= 1.0 else 'WRONG'}")
+            _say(f"  {name:<42} {worst:8.3f}  {'ok' if worst <= 1.0 else 'WRONG'}")
     return 1 if wrong else 0
-
-
-def cases() -> Iterator[tuple[str, str, dict[str, Array], dict[str, Value], str]]:
-    """Every operation at odd sizes in both dtypes: (name, operation, arrays, parameters, dtype)."""
-    two = {"vector_add", "vector_mul", "vector_div", "saxpy"}
-    for dtype in ("float32", "float16"):
-        for size in SIZES:
-            for operation in (*sorted(two), "scale", "relu", "gelu", "silu"):
-                shapes = {"a": (size,), **({"b": (size,)} if operation in two else {})}
-                scalar: dict[str, Value] = {"scalar": 1.7} if operation in ("saxpy", "scale") else {}
-                yield _case(operation, shapes, dtype, scalar)
-            for operation in ("softmax", "layernorm", "rmsnorm", "sum", "mean", "transpose"):
-                yield (
-                    _case(operation, {"a": (7, size)}, dtype, {})
-                    if size
-                    else _case(operation, {"a": (0, 7)}, dtype, {})
-                )
-            yield _case("matmul", {"a": (size, 65), "b": (65, size)}, dtype, {})
-        yield _case("matmul", {"a": (65, 1030), "b": (1030, 66), "bias": (66,)}, dtype, {"epilogue": "bias+gelu"})
-        for kind, bits in FORMATS.items():
-            shapes = {"quants": (65, 9 * BLOCK * bits // 32), "scales": (65, 9), "x": (9 * BLOCK,)}
-            yield _case(f"gemv_{kind}", shapes, dtype, {})
-        yield _case("formula", {"x": (257,), "y": (257,)}, dtype, {"text": "exp(-x*x) * sin(y)"})
-
-
-def _case(
-    operation: str, shapes: dict[str, tuple[int, ...]], dtype: str, parameters: dict[str, Value]
-) -> tuple[str, str, dict[str, Array], dict[str, Value], str]:
-    request = Request(operation, shapes, dtype, parameters)
-    return f"{operation}.{dtype}", operation, sample(request), parameters, dtype
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -160,7 +128,7 @@ def _bench(options: argparse.Namespace) -> int:
     _say(f"{executor.device.info.label}, with upload and download, medians of {BENCH_RUNS}")
     for row in results:
         _say(
-            f"  {row['name']:<28} {row['variant']:<22} {row['ms']:9.2f} ms "
+            f"  {row['name']:<32} {row['variant']:<22} {row['ms']:9.2f} ms "
             f"{row['gflops']:8.2f} GFLOP/s {row['gbytes']:7.2f} GB/s"
         )
     return 0

@@ -34,4 +34,5 @@ def test_every_operation_is_right_on_swiftshader_too():
     answer = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
     assert "SwiftShader" in answer["device"] and "(software)" in answer["device"]
-    assert answer["wrong"] == [] and len(answer["worst"]) > 30
+    assert answer["wrong"] == [] and len(answer["worst"]) > 100
+    assert {"matmul.float32 hard data", "softmax.float16 hard data", "gemv_q4_0.float32"} <= set(answer["worst"])
