@@ -59,6 +59,8 @@ clean:
 
 # ---- the virtual environment ----
 # The stamps make the second call instant; pyproject.toml is newer than a stamp after a change of dependencies.
+# uv trusts a list of its own unless told otherwise: where the system has certificates (a company's among them, perhaps),
+# and nobody said what to trust, the system's hold. UV_NATIVE_TLS is what older versions of uv call that.
 
 $(VENV)/.ready-base: pyproject.toml Makefile
 	@$(call set_up,.)
@@ -96,6 +98,11 @@ if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev
   fi; \
 fi; \
 if [ "$$uv" != uv ] && [ ! -x "$$uv" ]; then $(BIN)/python -m pip install -q --disable-pip-version-check uv; fi; \
+if [ -z "$${SSL_CERT_FILE:-}$${SSL_CERT_DIR:-}$${UV_SYSTEM_CERTS:-}$${UV_NATIVE_TLS:-}" ]; then \
+  for store in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem; do \
+    if [ -s "$$store" ]; then export UV_SYSTEM_CERTS=true UV_NATIVE_TLS=true; break; fi; \
+  done; \
+fi; \
 echo "installing MoreGPU and what it needs"; \
 "$$uv" pip install -q --python $(BIN)/python -e '$(1)'
 endef
