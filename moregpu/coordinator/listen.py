@@ -17,12 +17,13 @@ import logging
 import socket
 import ssl
 from collections.abc import Generator
-from typing import Any
+from typing import Any, cast
 
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from moregpu.coordinator.cork import Corked
 from moregpu.platform.logs import facts
 
 log = logging.getLogger(__name__)
@@ -197,7 +198,7 @@ class WatchedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin with a head that has 10 s."""
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", Corked(transport, self.loop)))
         self._doorway.fell_idle(self)
         self._time_head()
 
@@ -233,6 +234,13 @@ class WatchedHttp(HttpToolsProtocol):
         super().on_response_complete()
         if self.cycle.response_complete and not self.transport.is_closing():
             self._doorway.fell_idle(self)
+
+    def handle_websocket_upgrade(self) -> None:
+        """Give the connection itself away: a WebSocket writes one frame at a time, and at once."""
+        corked = cast("Corked", self.transport)
+        corked.flush()
+        self.transport = corked.inner
+        super().handle_websocket_upgrade()
 
     def let_go(self) -> None:
         """Make room for another connection."""

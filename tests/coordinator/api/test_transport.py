@@ -206,3 +206,11 @@ def _open_sockets_to(pool: Pool) -> int:
         if connection.status == psutil.CONN_ESTABLISHED and local and local[1] == pool.port:
             found += 1
     return found
+
+
+def test_a_small_answer_is_one_tls_record(pool: Pool) -> None:
+    """Head and body together: a client that reads once has all of it."""
+    secure = pool.socket()
+    secure.sendall(f"GET /health HTTP/1.1\r\nHost: {pool.address}\r\n\r\n".encode())
+    assert secure.recv(65536).endswith(b"}")
+    secure.close()
