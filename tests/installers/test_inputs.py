@@ -36,8 +36,11 @@ def test_every_module_that_our_programs_start_is_one_that_the_frozen_program_kno
     started = set()
     for package in ("moregpu", "moregpu_tray"):
         for file in (ROOT / package).rglob("*.py"):
-            started |= set(re.findall(r'sys\.executable,\s*"-m",\s*"([\w.]+)"', file.read_text()))
-    assert "moregpu.worker.child" in started
+            # Written out, or handed to what starts a compute process or a window.
+            started |= set(
+                re.findall(r'(?:sys\.executable,\s*"-m",|spawn\(|_asked\()\s*"(moregpu[\w.]*)"', file.read_text())
+            )
+    assert {"moregpu.worker.child", "moregpu.worker.process", "moregpu_tray.who"} <= started
     assert started <= set(MODULES)
 
 
