@@ -203,6 +203,10 @@ class Workload(Protocol[Spec]):
         """Where a task's outputs belong in the job's: half-open ranges over one axis, or over rows × last axis."""
         ...
 
+    def hands_through(self, size_bytes: int, parts: int) -> bool:
+        """Whether a job's outputs stay in so many parts of so many bytes together, instead of being joined."""
+        ...
+
     def keeps_outputs(self, spec: Spec) -> bool:
         """Whether outputs are kept after the check (benchmark mode drops them)."""
         ...

@@ -201,19 +201,26 @@ class Batch:
 
     def _conclude(self, view: JobView, trouble: MoreGPUError | None = None) -> None:
         left = [index for index, covered in enumerate(self._covered) if not covered]
-        if left and view.state is JobState.DONE and view.result is not None and trouble is None:
-            tensor = view.result.outputs.get(RESULTS)
-            if tensor is not None and _WHOLE not in self._tasks:
-                self._read_rest(tensor, view)
-                return
+        done = view.result if view.state is JobState.DONE and trouble is None else None
+        if left and done is not None and _WHOLE not in self._tasks:
+            self._read_rest(done.outputs, view)
+            return
         self.fail(trouble or _error_of(view))
 
-    def _read_rest(self, tensor: Tensor, view: JobView) -> None:
+    def _read_rest(self, outputs: dict[str, Tensor], view: JobView) -> None:
         """Read the job's own result, once, for what came in no part."""
         self._tasks.add(_WHOLE)
         where = f"on worker {view.workers[0]}" if len(view.workers) == 1 else ""
-        self._read(tensor, 0, where)
-        if not isinstance(tensor.data, Blob):
+        with self._lock:
+            self._fetching += 1
+        for name, tensor in outputs.items():
+            part, _, first = name.partition("/")
+            if part == RESULTS:
+                self._read(tensor, int(first or 0), where)
+        with self._lock:
+            self._fetching -= 1
+            still = self._fetching
+        if not still:
             self._conclude(view)
 
     # -- cancelling

@@ -23,6 +23,9 @@ from moregpu.workloads.protocol import (
     Workload,
 )
 
+PARTED_BYTES = 1 << 20
+MAX_PARTS = 500
+
 
 class FunctionWorkload:
     """`Workload[FunctionSpec]`."""
@@ -73,6 +76,10 @@ class FunctionWorkload:
     def place(self, plan: Plan, task: TaskSpec) -> dict[str, tuple[tuple[int, int], ...]]:
         """Nobody knows before all are there; a part's `grains` say which calls it holds."""
         return {}
+
+    def hands_through(self, size_bytes: int, parts: int) -> bool:
+        """Records of a stream in parts are the stream; only small ones are joined, so that they need no blob each."""
+        return size_bytes > PARTED_BYTES and parts <= MAX_PARTS
 
     def keeps_outputs(self, spec: FunctionSpec) -> bool:
         """Always."""

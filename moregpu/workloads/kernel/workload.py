@@ -76,6 +76,10 @@ class KernelWorkload:
         """See `plan.place_of`."""
         return place_of(plan, task.grains)
 
+    def hands_through(self, size_bytes: int, parts: int) -> bool:
+        """An array is one array."""
+        return False
+
     def keeps_outputs(self, spec: KernelSpec) -> bool:
         """Benchmark outputs are checked and dropped."""
         return spec.size is None
