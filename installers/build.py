@@ -111,6 +111,8 @@ def debian(folder: Path, out: Path, work: Path, version: str, epoch: int) -> Pat
     for place in stage.rglob("*"):
         if not place.is_symlink():
             place.chmod(0o755 if place.is_dir() or os.access(place, os.X_OK) else 0o644)
+    for place in [*stage.rglob("*"), stage]:  # dpkg-deb only takes back dates that lie after the commit's
+        os.utime(place, (epoch, epoch), follow_symlinks=False)
     made = out / f"moregpu_{_debian_version(version)}_{architecture}.deb"
     subprocess.run(
         ["dpkg-deb", "--root-owner-group", "-Zxz", "-z1", "--build", str(stage), str(made)],

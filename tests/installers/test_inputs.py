@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import plistlib
 import re
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from installers.build import PROGRAMS, SIZES, _debian_version, scripts
+from installers.build import PROGRAMS, SIZES, _debian_version, debian, scripts, tarball
 from installers.entry import MODULES
 from installers.entry import PROGRAMS as ENTRIES
 from moregpu.platform import services
@@ -115,6 +116,29 @@ def test_a_script_without_a_hash_installs_nothing(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "no hash" in done.stderr
+
+
+def test_two_packages_of_one_folder_are_the_same_bytes_whenever_and_wherever_they_are_made(tmp_path: Path) -> None:
+    if shutil.which("dpkg-deb") is None:
+        pytest.skip("missing: dpkg-deb; mend: apt-get install dpkg")
+    made: list[bytes] = []
+    for number, names in enumerate((("a", "b"), ("b", "a"))):
+        folder, out = tmp_path / f"frozen{number}", tmp_path / f"out{number}"
+        for place in (folder / "inner", out):
+            place.mkdir(parents=True)
+        for name in names:  # another order, another date, another umask
+            file = folder / "inner" / name
+            file.write_text(name)
+            os.utime(file, (1_000_000.0 * (number + 1), 2_000_000.0 * (number + 1)))
+            file.chmod(0o600 if number else 0o644)
+        for program in PROGRAMS:
+            (folder / program).write_text("#!/bin/sh\n")
+            (folder / program).chmod(0o755)
+        epoch = 1_700_000_000
+        package = debian(folder, out, tmp_path / f"work{number}", "1.2.3", epoch)
+        made += [package.read_bytes(), tarball(folder, out, "1.2.3", epoch).read_bytes()]
+    assert made[0] == made[2]
+    assert made[1] == made[3]
 
 
 def test_development_versions_sort_before_the_release() -> None:
