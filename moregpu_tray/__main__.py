@@ -86,6 +86,8 @@ def _run(given: argparse.Namespace) -> int:
 
         _say(f"moregpu-tray {version()}")
         return 0
+    import threading
+
     from moregpu.platform.instance import Instance
 
     instance = Instance.claim(NAME)
@@ -100,6 +102,7 @@ def _run(given: argparse.Namespace) -> int:
     config = _config(given)
     log = paths.log_folder() / "tray.log"
     logs.set_up(path=log)
+    threading.excepthook = logs.thread_ended
     backend = choose(headless=given.headless)
     app = App(config, worker_folder(config.state), backend, instance, log)
     if sys.stdout is not None and sys.stdout.isatty():

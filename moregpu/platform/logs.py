@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import threading
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, TextIO
@@ -55,6 +56,13 @@ def set_up(level: str = "info", *, path: Path | None = None, stream: TextIO | No
     root.setLevel(level.upper())
     logging.raiseExceptions = False  # a log that cannot be written is no reason to print tracebacks at people
     return handler
+
+
+def thread_ended(ended: threading.ExceptHookArgs) -> None:
+    """Log what ended a thread: as `threading.excepthook` it spares whoever reads standard error the traceback."""
+    name = ended.thread.name if ended.thread is not None else "?"
+    error = ended.exc_value or ended.exc_type()
+    logging.getLogger(__name__).error("the thread %s ended", name, exc_info=error)
 
 
 class JsonLines(logging.Formatter):

@@ -36,6 +36,7 @@ def main() -> None:
     try:
         home = WorkerHome.existing(folder)
         logs.set_up(path=log)
+        threading.excepthook = logs.thread_ended
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(run_agent(Agent(home, config, say_json if config.json_lines else say_status)))
     except MoreGPUError as error:

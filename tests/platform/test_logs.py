@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moregpu.platform.logs import JsonLines, facts, set_up, without_secrets
+from moregpu.platform.logs import JsonLines, facts, set_up, thread_ended, without_secrets
 from moregpu.wire.identity import PoolKeys
 from moregpu.wire.invite import ClientLine, Invite, new_token
 
@@ -109,3 +110,17 @@ def test_what_json_cannot_hold_is_shown_by_its_name() -> None:
     record = logging.LogRecord("x", logging.INFO, "", 0, "m", (), None)
     record.facts = {"thing": object}
     assert "object" in json.loads(JsonLines().format(record))["thing"]
+
+
+def test_what_ends_a_thread_is_in_the_log_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", thread_ended)
+    set_up(path=tmp_path / "logs" / "tray.log")
+    thread = threading.Thread(target=lambda: 1 / 0, name="icon")
+    thread.start()
+    thread.join()
+    line = json.loads((tmp_path / "logs" / "tray.log").read_text())
+    assert line["message"] == "the thread icon ended"
+    assert "ZeroDivisionError" in line["traceback"]
+    assert capfd.readouterr().err == ""
