@@ -50,9 +50,9 @@ def prepare(size: int) -> tuple[dict[str, str], Callable[[], object] | None]:
         import numpy as np
         import onnxruntime
     except ImportError as error:
-        return {"skipped": f"{error}; pip install onnxruntime-webgpu"}, None
+        return {"skipped": f"{error}; pip install 'moregpu[bench]'"}, None
     if "WebGpuExecutionProvider" not in onnxruntime.get_available_providers():
-        return {"skipped": "this onnxruntime has no WebGPU provider; pip install onnxruntime-webgpu"}, None
+        return {"skipped": "this onnxruntime has no WebGPU provider; pip install 'moregpu[bench]'"}, None
     try:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
