@@ -240,3 +240,26 @@ def test_the_workers_context_sees_the_leaf(pool: Server) -> None:
 def test_a_pin_has_32_bytes(pool: Server) -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         pinned_context(pool.address, b"short")
+
+
+@pytest.mark.parametrize(("body", "pieces"), [(None, 1), (b"x" * 100, 1), (b"x" * 100_000, 2)])
+def test_a_small_request_leaves_in_one_piece(pool: Server, body: bytes | None, pieces: int) -> None:
+    """Head and body together, which a server that reads once has whole; a large body is not copied for that."""
+    connection = open_http(pool.address, pool.pin, 5.0)
+    sent: list[int] = []
+    assert connection.sock is not None
+    send = connection.sock.sendall
+
+    def noted(data: bytes) -> None:
+        sent.append(len(data))
+        send(data)
+
+    connection.sock.sendall = noted  # type: ignore[method-assign]
+    for time in (1, 2):
+        connection.request("POST", "/", body)
+        answer = connection.getresponse()
+        assert (answer.read(), answer.status) == (b"", 204)
+        assert len(sent) == time * pieces
+        if body:
+            break  # that server does not read bodies
+    connection.close()
