@@ -39,6 +39,12 @@ from moregpu.wire.session import Channel
 
 log = logging.getLogger(__name__)
 
+FLEET_THAT_SLOWS = 3000
+"""So many workers make a newcomer's heartbeat take twice as long: ten thousand that idle would be most of the load."""
+
+MOST_SLOWED = 5.0 / 3.0
+"""At most this: 25 s instead of 15, so that two still fit into a lease, and one may be lost."""
+
 
 class Hub:
     """All connections of workers."""
@@ -325,7 +331,7 @@ class Hub:
             pool_name=self.pool_name,
             ci_pub=self._keys.ci_pub,
             blob_token=token,
-            heartbeat_s=config.heartbeat_s,
+            heartbeat_s=config.heartbeat_s * min(MOST_SLOWED, 1.0 + len(self._fleet) / FLEET_THAT_SLOWS),
             spread_s=max(2.0, len(self._fleet) / 300),
             pending=not row.approved,
             leaves=list(config.leaves),

@@ -24,6 +24,7 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from moregpu.coordinator.cork import Corked
+from moregpu.coordinator.handover import HandingProtocol
 from moregpu.platform.logs import facts
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class Doorway(Server):
             Config(
                 app,
                 http=WatchedHttp,
-                ws="websockets-sansio",
+                ws=HandingProtocol,
                 lifespan="off",
                 log_config=None,
                 log_level="warning",

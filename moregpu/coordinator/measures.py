@@ -152,6 +152,8 @@ class Measures:
         """Close a span of the trends."""
         for worker in ("", *workers):
             now = self.worker_units.value(worker) if worker else self.units.value()
+            if not now and worker not in self._unit_trends:
+                continue  # one of thousands that never worked
             before, self._units_before[worker] = self._units_before.get(worker, 0.0), now
             trend = self._unit_trends.setdefault(worker, deque(maxlen=SAMPLES))
             trend.append(int(now - before))

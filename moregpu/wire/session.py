@@ -8,7 +8,6 @@ then each record is one message of `moregpu.wire.messages`. Messages wait as pla
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -71,8 +70,9 @@ class Channel(Generic[Incoming]):
         self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(incoming)
         self._transport: Transport | None = None
         self._reply: bytes | None = None
-        self._control: deque[bytes] = deque()
-        self._bulk: deque[bytes] = deque()
+        # Lists: they are short, and an empty deque takes as much memory as a session's keys.
+        self._control: list[bytes] = []
+        self._bulk: list[bytes] = []
 
     @staticmethod
     def initiator(
@@ -159,7 +159,7 @@ class Channel(Generic[Incoming]):
         if self.records_sent and self.records_sent % REKEY_RECORDS == 0:
             cipher.rekey()
         self.records_sent += 1
-        return cipher.encrypt(queue.popleft())
+        return cipher.encrypt(queue.pop(0))
 
     @property
     def waiting(self) -> int:

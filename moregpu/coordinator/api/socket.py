@@ -9,6 +9,7 @@ from starlette.types import Message, Receive, Scope, Send
 from moregpu.coordinator.api.ask import headers_of, peer_of, query_of
 from moregpu.coordinator.api.problems import PROBLEM_JSON, encoded, problem, problem_headers
 from moregpu.coordinator.api.services import Services
+from moregpu.coordinator.handover import EXTENSION
 from moregpu.coordinator.protocol import Principal
 from moregpu.errors import MoreGPUError, VersionMismatch
 from moregpu.wire.messages import SUBPROTOCOL
@@ -104,7 +105,11 @@ async def worker(ask: SocketAsk) -> None:
     if SUBPROTOCOL not in offered:
         raise _no_common_version(offered)
     await ask.accept(SUBPROTOCOL)
-    await ask.services.desk.serve_worker(_WorkerLink(ask))
+    take_over = ask.scope.get("extensions", {}).get(EXTENSION)
+    if take_over is None:  # another server than ours
+        await ask.services.desk.serve_worker(_WorkerLink(ask))
+    else:
+        take_over(ask.peer, ask.services.desk.serve_worker)
 
 
 class _WorkerLink:

@@ -1,0 +1,220 @@
+"""A worker's WebSocket, taken over from the server once its opening request was answered.
+
+Ten thousand workers hold ten thousand sockets that say little. What the server and the routes keep for a request (its
+headers, queues, and a dozen coroutines that wait for its end) would be four fifths of what each of them costs; so the
+route hands the socket over and returns, and this is all that stays beside the transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import Protocol, Side
+from websockets.server import ServerProtocol
+
+EXTENSION = "moregpu.take_over"
+"""Name of the ASGI extension: `scope["extensions"][EXTENSION](peer, serve)`."""
+
+CLOSE_S = 10.0
+"""The other end has so long to answer a closing frame."""
+
+MAX_UNREAD = 16
+"""Messages that may lie here before no more is read. (To stop and start for each one costs two system calls.)"""
+
+_GONE = "the other end of the WebSocket is gone"
+
+Serve = Callable[["TakenSocket"], Awaitable[None]]
+
+
+class HandingProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol, which lets go of its connection when a route takes it over."""
+
+    def handle_connect(self, event: Request) -> None:
+        """Offer the extension beside the request."""
+        super().handle_connect(event)
+        if not self.handshake_complete:  # else it was refused, and there is no scope
+            extensions = cast("dict[str, Any]", self.scope.get("extensions"))
+            extensions[EXTENSION] = self._hand_over
+
+    def _hand_over(self, peer: str, serve: Serve) -> None:
+        """Serve the connection by `serve` from now on. The request must have been accepted; its route may return."""
+        socket = TakenSocket(peer, self.transport, self.conn, self.connections)
+        while not self.queue.empty():
+            message: dict[str, Any] = dict(self.queue.get_nowait())
+            if message["type"] == "websocket.receive":
+                socket.received(message.get("bytes"))
+        if self.disconnected:
+            socket.connection_lost(None)
+        else:
+            self.transport.set_protocol(socket)
+            self.connections.discard(self)
+            self.connections.add(cast("Any", socket))
+            if self.read_paused:
+                self.transport.resume_reading()
+        self.transport = cast("asyncio.Transport", _Elsewhere())
+        task = self.loop.create_task(_served(socket, serve))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+
+class TakenSocket(asyncio.Protocol):
+    """The hub's `WorkerSocket`: whole binary messages over one connection."""
+
+    __slots__ = ("_closing", "_connections", "_drained", "_gone", "_paused", "_transport", "_unread", "_waiting", "_ws",
+                 "peer")  # fmt: skip
+
+    def __init__(self, peer: str, transport: asyncio.Transport, ws: ServerProtocol, connections: set[Any]) -> None:
+        self.peer = peer
+        self._transport = transport
+        # The server's own half holds on to the request; after the handshake any half will do.
+        self._ws = Protocol(Side.SERVER, max_size=ws.max_message_size, logger=ws.logger)
+        self._connections = connections
+        self._unread: list[bytes] = []
+        self._waiting: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._closing: asyncio.TimerHandle | None = None
+        self._paused = False
+        self._gone = False
+
+    # -- for the hub
+
+    async def receive(self) -> bytes | None:
+        """The next message; None when the other end closed."""
+        while not self._unread:
+            if self._gone:
+                return None
+            self._waiting = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+        message = self._unread.pop(0)
+        if self._paused and not self._unread and not self._gone:
+            self._paused = False
+            self._transport.resume_reading()
+        return message
+
+    async def send(self, data: bytes) -> None:
+        """Write one message, once the transport has room; raises `ConnectionError` when the socket is gone."""
+        while self._drained is not None:
+            await asyncio.shield(self._drained)
+        if self._gone:
+            raise ConnectionError(_GONE)
+        try:
+            self._ws.send_binary(data)
+        except InvalidState as error:
+            raise ConnectionError(_GONE) from error
+        self._write()
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        """Close it; closing what is closed does nothing."""
+        if self._gone:
+            return
+        self._ws.send_close(code, reason[:100])
+        self._write()
+        self._say_goodbye()
+
+    # -- for the transport
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        self._ws.receive_data(data)
+        for event in self._ws.events_received():
+            if isinstance(event, Frame):
+                self._took(event)
+        self._write()  # pongs, and the answer to a closing frame or to nonsense
+        if self._ws.close_sent is not None and (self._ws.close_rcvd is not None or self._ws.parser_exc is not None):
+            self._leave()
+            self._transport.close()
+
+    def pause_writing(self) -> None:
+        """The other end reads slower than we write."""
+        self._drained = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        """It caught up."""
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            drained.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport is closed."""
+        self._leave()
+        self.resume_writing()
+        self._connections.discard(self)
+        if self._closing is not None:
+            self._closing.cancel()
+
+    def shutdown(self) -> None:
+        """The server stops (uvicorn calls this for every connection)."""
+        if not self._gone:
+            self._ws.send_close(1012)
+            self._write()
+            self._leave()
+        self._transport.close()
+
+    # -- inside
+
+    def _took(self, frame: Frame) -> None:
+        """A frame. Records are never split into several, and nobody sends text: such a frame ends the session."""
+        if frame.opcode in (Opcode.TEXT, Opcode.CONT) or (frame.opcode is Opcode.BINARY and not frame.fin):
+            self.received(None)
+        elif frame.opcode is Opcode.BINARY:
+            self.received(bytes(frame.data))
+
+    def received(self, message: bytes | None) -> None:
+        """A message to be read; None: one that is none of ours."""
+        if self._gone:
+            return
+        if message is None:
+            self._ws.send_close(1003, "binary messages only")
+            self._write()
+            self._say_goodbye()
+            return
+        self._unread.append(message)
+        self._wake()
+        if len(self._unread) >= MAX_UNREAD and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _say_goodbye(self) -> None:
+        """Our closing frame is written: whatever comes but its answer is dropped."""
+        self._unread.clear()
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        self._closing = asyncio.get_running_loop().call_later(CLOSE_S, self._transport.close)
+        self._leave()
+
+    def _leave(self) -> None:
+        self._gone = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def _write(self) -> None:
+        data = b"".join(self._ws.data_to_send())
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
+
+
+class _Elsewhere:
+    """Stands where the transport was: the server closes it when the route returns."""
+
+    def close(self) -> None:
+        """Leave the connection to whoever has it now."""
+
+
+async def _served(socket: TakenSocket, serve: Serve) -> None:
+    try:
+        await serve(socket)
+    finally:
+        await socket.close()

@@ -1,0 +1,171 @@
+"""A WebSocket that a route took over lives on without it: whole messages, back-pressure, an end from either side."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from moregpu.coordinator.handover import EXTENSION, MAX_UNREAD, TakenSocket
+from moregpu.coordinator.listen import Doorway
+
+Serve = Callable[[TakenSocket], Awaitable[None]]
+
+
+class Doors:
+    """Real doors whose only route hands every WebSocket over, and the port they listen at."""
+
+    def __init__(self, serve: Serve):
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        self.port = listener.getsockname()[1]
+        self.left = asyncio.Event()
+        self._serve = serve
+        self.doorway = Doorway(self._app, None, [listener])
+
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        scope["extensions"][EXTENSION]("peer", self._serve)
+        self.left.set()
+
+    def connect(self, **options: Any) -> connect:
+        return connect(f"ws://127.0.0.1:{self.port}", compression=None, proxy=None, **options)
+
+
+@asynccontextmanager
+async def doors(serve: Serve) -> AsyncIterator[Doors]:
+    opened = Doors(serve)
+    running = asyncio.create_task(opened.doorway.run_doors())
+    try:
+        yield opened
+    finally:
+        opened.doorway.end()
+        await running
+
+
+async def until(condition: Callable[[], bool], within_s: float = 20.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():  # noqa: ASYNC110 — it waits for many things
+            await asyncio.sleep(0.001)
+
+
+async def echo(taken: TakenSocket) -> None:
+    assert taken.peer == "peer"
+    while (message := await taken.receive()) is not None:
+        await taken.send(message)
+
+
+def test_messages_come_whole_and_in_order_after_the_route_has_returned() -> None:
+    async def run() -> None:
+        async with doors(echo) as opened, opened.connect() as link:
+            await opened.left.wait()
+            sent = [bytes([number]) * (number * 100) for number in range(4 * MAX_UNREAD)]
+            for message in sent:
+                await link.send(message)
+            assert [await link.recv() for _ in sent] == sent
+            await link.close()
+            assert link.close_code == 1000
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("nonsense", ["text", ["a text in ", "two frames"], [b"bytes in ", b"two frames"]])
+def test_what_no_worker_sends_ends_the_socket_and_its_reader_is_told(nonsense: Any) -> None:
+    read: list[bytes | None] = []
+
+    async def serve(taken: TakenSocket) -> None:
+        read.append(await taken.receive())
+        with pytest.raises(ConnectionError):
+            await taken.send(b"too late")
+
+    async def run() -> None:
+        async with doors(serve) as opened, opened.connect() as link:
+            await link.send(nonsense)
+            with pytest.raises(ConnectionClosed):
+                await link.recv()
+            assert link.close_code == 1003 and read == [None]
+
+    asyncio.run(run())
+
+
+def test_an_other_end_that_closes_is_read_to_its_last_message() -> None:
+    read: list[bytes | None] = []
+    closed = asyncio.Event()
+
+    async def serve(taken: TakenSocket) -> None:
+        await closed.wait()
+        read.extend([await taken.receive(), await taken.receive(), await taken.receive()])
+        with pytest.raises(ConnectionError):
+            await taken.send(b"nobody is there")
+
+    async def run() -> None:
+        async with doors(serve) as opened:
+            async with opened.connect() as link:
+                await link.send(b"one")
+                await link.send(b"two")
+            closed.set()
+            await until(lambda: len(read) == 3)
+            assert read == [b"one", b"two", None]
+
+    asyncio.run(run())
+
+
+def test_our_closing_names_its_code_and_a_server_that_stops_says_so() -> None:
+    async def serve(taken: TakenSocket) -> None:
+        if await taken.receive() == b"close":
+            await taken.close(4001, "replaced")
+        else:
+            assert await taken.receive() is None
+
+    async def run() -> None:
+        async with doors(serve) as opened:
+            async with opened.connect() as link:
+                await link.send(b"close")
+                with pytest.raises(ConnectionClosed):
+                    await link.recv()
+                assert (link.close_code, link.close_reason) == (4001, "replaced")
+            staying: ClientConnection = await opened.connect()
+            await staying.send(b"stay")
+            await opened.left.wait()
+            opened.doorway.end()
+            with pytest.raises(ConnectionClosed):
+                await staying.recv()
+            assert staying.close_code == 1012
+
+    asyncio.run(run())
+
+
+def test_a_writer_waits_for_an_end_that_does_not_read_and_goes_on_or_fails_with_it() -> None:
+    written: list[int] = []
+    writing: list[TakenSocket] = []
+    failed = asyncio.Event()
+
+    async def serve(taken: TakenSocket) -> None:
+        writing.append(taken)
+        try:
+            for number in range(4096):
+                await taken.send(bytes(1 << 16))
+                written.append(number)
+        except ConnectionError:
+            failed.set()
+
+    async def run() -> None:
+        async with doors(serve) as opened:
+            link = await opened.connect(max_size=1 << 17, max_queue=1)
+            await until(lambda: bool(writing) and writing[0]._drained is not None)
+            before = len(written)
+            assert before < 4096, "it stopped long before the end"
+            for _ in range(before):
+                await link.recv()
+            await until(lambda: len(written) > before)
+            link.transport.abort()
+            await until(failed.is_set)
+
+    asyncio.run(run())
