@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from moregpu.blobs.local import BlobFiles
+from moregpu.coordinator.attendance import Attendance, needs_attendance
 from moregpu.coordinator.canaries import Canaries
 from moregpu.coordinator.cases import Ruling
 from moregpu.coordinator.chores import Chores
@@ -114,6 +115,8 @@ class PoolDesk:
         )
         self.printed: Printed = self._hub.printed
         """What functions printed."""
+        self.attendance: Attendance = Attendance(self._chores, store, self._cancel_job)
+        """Who follows the jobs that end with their submitter."""
         self._views = Views(store, self._fleet, config)
         self._roster = Roster(store, self._fleet, self._views, self._presence, self._hub, self._dispatch.wake)
         self._unsubscribe: list[Callable[[], None]] = []
@@ -131,9 +134,11 @@ class PoolDesk:
         self._chores.spawn(self._finisher.retry(self._combine_soon), forever=True)
         for job in await self.store.ready_jobs():
             self._combine_soon(job)
-        for job in await self.store.jobs(states=[JobState.QUEUED], limit=10_000):
+        for job in await self.store.jobs(states=[JobState.QUEUED, JobState.RUNNING], limit=10_000):
             if job.plan.grains == 0:
                 self._combine_soon(job.id)
+            if needs_attendance(job):
+                self.attendance.missed(job.id)
         self._dispatch.wake()
 
     async def stop(self) -> None:
@@ -173,8 +178,7 @@ class PoolDesk:
     async def cancel(self, who: Principal, id_or_prefix: str) -> JobRow:
         """End it; one that ended stays as it is."""
         row = self._own(who, await self._intake.find(who, id_or_prefix))
-        out = await self.store.cancel(row.id, self._clock.wall())
-        self._results.cancel(out, "the job was cancelled")
+        await self._cancel_job(row.id)
         return await self._intake.wait(row.id, 0.0)
 
     async def change_job(self, who: Principal, id_or_prefix: str, change: JobChange) -> JobRow:
@@ -251,6 +255,10 @@ class PoolDesk:
         if who.role != "admin" and row.submitter != who.id:
             raise NotFound(f"there is no job {row.id!r} of yours")
         return row
+
+    async def _cancel_job(self, job: str) -> None:
+        out = await self.store.cancel(job, self._clock.wall())
+        self._results.cancel(out, "the job was cancelled")
 
     def _committed(self, events: list[Event]) -> None:
         self._feed.committed(events)

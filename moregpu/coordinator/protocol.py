@@ -13,6 +13,7 @@ from moregpu.wire.api import Event, JobChange, JobView, PlanView, Role, Scope, W
 from moregpu.workloads import JobSpec
 
 if TYPE_CHECKING:
+    from moregpu.coordinator.attendance import Attendance
     from moregpu.coordinator.cases import Ruling
     from moregpu.coordinator.printed import Printed
     from moregpu.coordinator.quotas import Quotas
@@ -111,6 +112,8 @@ class Desk(Protocol):
     events: EventFeed
     pool_id: bytes
     pool_name: str
+    attendance: Attendance
+    """Who follows the jobs that end with their submitter."""
     printed: Printed
     """What functions printed."""
 

@@ -150,7 +150,7 @@ class Link:
                 await self._submit(asked, packed)
             case Follow():
                 row = await self._own(asked.job)
-                await self._follow(asked.id, row, asked, packed, tell=row.state not in JOB_ENDED)
+                await self._attend(asked.id, row, asked, packed, tell=row.state not in JOB_ENDED)
             case Show():
                 row = await self._desk.job(self._ask.who, asked.job)
                 view = await self._desk.view(self._ask.who, row, detail=asked.detail)
@@ -176,8 +176,13 @@ class Link:
         spec = _decoded(asked.spec, _SPEC[packed], what="the spec")
         admit_spec(self._ask.who, spec)
         eager = asked.early or asked.progress or asked.parts
-        row = await self._desk.submit(self._ask.who, spec, asked.idempotency_key, 0.0 if eager else EARLY_S)
-        await self._follow(asked.id, row, asked, packed, tell=row.state not in JOB_ENDED)
+        with self._desk.attendance.submitting(self._ask.who.id, asked.idempotency_key):
+            row = await self._desk.submit(self._ask.who, spec, asked.idempotency_key, 0.0 if eager else EARLY_S)
+        await self._attend(asked.id, row, asked, packed, tell=row.state not in JOB_ENDED)
+
+    async def _attend(self, id: int, row: JobRow, asked: Submit | Follow, packed: bool, *, tell: bool) -> None:
+        with self._desk.attendance.attending(row):
+            await self._follow(id, row, asked, packed, tell=tell)
 
     async def _follow(self, id: int, row: JobRow, asked: Submit | Follow, packed: bool, *, tell: bool) -> None:
         if tell:
