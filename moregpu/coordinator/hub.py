@@ -39,7 +39,7 @@ from moregpu.wire.session import Channel
 
 log = logging.getLogger(__name__)
 
-FLEET_THAT_SLOWS = 3000
+FLEET_THAT_SLOWS = 1500
 """So many workers make a newcomer's heartbeat take twice as long: ten thousand that idle would be most of the load."""
 
 MOST_SLOWED = 5.0 / 3.0
@@ -157,6 +157,8 @@ class Hub:
 
     def _tick_links(self, now: float) -> None:
         for link in list(self._links):
+            if link.session.is_quiet(now):
+                continue
             for action in link.session.tick(now):
                 self.carry_out(link, action)
             late = link.session.overdue(now)

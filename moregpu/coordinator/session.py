@@ -143,6 +143,16 @@ class WorkerSession:
                 self.phase = Phase.ENDED
                 return [Leave(reason=message.reason), End(code=1000, reason="bye")]
 
+    def is_quiet(self, now: float) -> bool:
+        """Whether there is nothing that `tick` or `overdue` could say: so it is with most of a large fleet."""
+        return (
+            self.phase is Phase.MEMBER
+            and not self.held
+            and self.rest_until == 0.0
+            and now - self.heard <= self.config.silence_s
+            and now - self.began <= self.config.session_s
+        )
+
     def tick(self, now: float) -> list[Action]:
         """Time passed."""
         if self.phase in (Phase.STRANGER, Phase.ADMITTING):

@@ -96,6 +96,29 @@ def test_a_stranger_has_ten_seconds() -> None:
     assert isinstance(session.tick(10.1)[0], End)
 
 
+@given(
+    held=st.booleans(),
+    rests=st.booleans(),
+    stranger=st.booleans(),
+    now=st.one_of(st.floats(0.0, 200.0), st.floats(86_000.0, 87_000.0)),
+    heard=st.floats(0.0, 200.0),
+)
+def test_of_a_quiet_session_time_makes_nothing(
+    held: bool, rests: bool, stranger: bool, now: float, heard: float
+) -> None:
+    session = WorkerSession(DeskConfig(), 0.0, slots_for) if stranger else member()
+    if held:
+        session.assigned(lease(), 0.1, 0.0)
+    if rests:
+        session.lapsed([lease().ref], 0.0)
+        session.rest_until = 1.0
+    session.heard = heard
+    if session.is_quiet(now):
+        assert session.tick(now) == [] and session.overdue(now) == []
+    elif not (held or rests or stranger):
+        assert session.tick(now) != []
+
+
 def test_silence_ends_the_session_and_says_that_it_was_silence() -> None:
     session = member()
     session.receive(Heartbeat(sent=0.0), 30.0)
