@@ -107,6 +107,12 @@ class NotReproducible(JobFailed):
     code, title = "not-reproducible", "The job gives another result each time"
 
 
+class TaskLost(JobFailed):
+    """A worker was lost with a call that may run only once: nobody knows whether it ran."""
+
+    code, title = "task-lost", "A call that may run only once was lost"
+
+
 class JobCancelled(MoreGPUError):
     """A job was cancelled."""
 

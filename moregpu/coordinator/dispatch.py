@@ -186,6 +186,8 @@ class Dispatch:
             # Its connection ended while the store was asked. The next session sweeps what it does not hold.
             await self._store.release(member.row.id, (), now, self._clock.wall())
             return False
+        if any(lease.task.spec.once for lease in leases):
+            await self._store.settle()  # what may run only once is known to be out before it is
         self.send(member, leases)
         return True
 

@@ -55,7 +55,7 @@ def rescue(out: Sequence[Out], usual_s: Mapping[str, float | None], worker: Flee
     """
     for each in sorted(out, key=lambda each: (-each.elapsed_s, each.task.id)):
         task = each.task
-        if each.worker == worker.id or task.rival is not None or worker.id in task.failed_on:
+        if each.worker == worker.id or task.spec.once or task.rival is not None or worker.id in task.failed_on:
             continue
         if not is_late(each.elapsed_s, usual_s.get(each.job.id)):
             continue

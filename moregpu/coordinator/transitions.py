@@ -24,7 +24,7 @@ from moregpu.coordinator.store.protocol import (
     Vote,
     Voted,
 )
-from moregpu.errors import EngineError, JobFailed, MoreGPUError, NotReproducible
+from moregpu.errors import EngineError, JobFailed, MoreGPUError, NotReproducible, TaskLost
 from moregpu.jobs import (
     JOB_ENDED,
     TASK_ENDED,
@@ -170,7 +170,8 @@ def lost(task: TaskRow, token: bytes, wall: float, reason: str, *, keep_token: b
     if len(leases_of(task)) > 1:
         return _left_to_other(_with(task, _number(task, token), AttemptState.LOST, ended_at=wall, error=reason), token)
     losses = task.losses + 1
-    state = TaskState.FAILED if losses >= MAX_LOSSES else TaskState.WAITING
+    over = losses >= MAX_LOSSES or (task.spec.once and keep_token)  # untouched, it may go to somebody else
+    state = TaskState.FAILED if over else TaskState.WAITING
     return _moved(
         _with(task, _number(task, token), AttemptState.LOST, ended_at=wall, error=reason),
         state,
@@ -235,7 +236,7 @@ def failed(task: TaskRow, result: Failed, retries: int, wall: float) -> TaskRow:
     failures = task.failures + (not workers_fault)
     losses = task.losses + workers_fault
     others = len(leases_of(task)) > 1
-    over = result.final or (not others and (failures >= max(1, retries) or losses >= MAX_LOSSES))
+    over = result.final or task.spec.once or (not others and (failures >= max(1, retries) or losses >= MAX_LOSSES))
     check_move(task.attempts[number - 1].state, AttemptState.RETURNED)
     task = _moved_on(task, number, AttemptState.RETURNED, AttemptState.REJECTED, ended_at=wall,
                      seconds=result.seconds, error=error)  # fmt: skip
@@ -370,6 +371,13 @@ def failure_of(task: TaskRow) -> Problem:
             NotReproducible(
                 f"task {task.number} came out differently on {len(task.votes)} workers ({workers})",
                 "each result is attached; a task must give the same result wherever it runs",
+            )
+        )
+    if task.spec.once and task.losses:
+        return problem(
+            TaskLost(
+                f"call {task.spec.grains[0]} was lost with its worker {last.worker}: {last.error}",
+                "it may have run; see what it did, then make the call again yourself",
             )
         )
     if task.losses >= MAX_LOSSES:

@@ -75,6 +75,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     outputs: dict[str, Planned]
     cost: Cost
     seed: int = 0
+    once: bool = False  # never run again where it may have run
 
 
 class FleetSummary(msgspec.Struct, frozen=True, kw_only=True):

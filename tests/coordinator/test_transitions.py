@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from moregpu.coordinator import transitions
-from moregpu.coordinator.store.protocol import MAX_LOSSES, Accepted, TaskRow, Vote, Voted
+from moregpu.coordinator.store.protocol import MAX_LOSSES, Accepted, Failed, TaskRow, Vote, Voted
 from moregpu.coordinator.transitions import Standing, standing
 from moregpu.jobs import AttemptState, IllegalMove, JobState, TaskState
 from moregpu.wire.messages import LeaseRef, TaskError
@@ -190,3 +190,29 @@ def test_a_job_ends_once() -> None:
 def test_retries_of_zero_still_allow_one_attempt() -> None:
     task = transitions.leased(fresh(), "w-1", b"1" * 16, 0.0, 0.0)
     assert transitions.failed(task, rows.failed(ref_of(task, 1)), 0, 0.0).state is TaskState.FAILED
+
+
+def once() -> TaskRow:
+    task = fresh()
+    return replace(task, spec=replace(task.spec, once=True))
+
+
+def test_what_may_run_only_once_is_never_waiting_again_after_it_may_have_run() -> None:
+    held = transitions.leased(once(), "w-1", b"x" * 16, 0.0, 0.0)
+    gone = transitions.lost(held, b"x" * 16, 1.0, "its worker is gone")
+    assert gone.state is TaskState.FAILED
+    assert standing(gone, ref_of(gone, 1), "w-1") not in (Standing.HELD, Standing.BACK)
+    said = transitions.failure_of(gone)
+    assert said.type.endswith("task-lost")
+    assert "may have run" in said.hint
+
+
+def test_what_was_handed_back_untouched_may_go_to_somebody_else_even_then() -> None:
+    held = transitions.leased(once(), "w-1", b"x" * 16, 0.0, 0.0)
+    assert transitions.lost(held, b"x" * 16, 1.0, "paused", keep_token=False).state is TaskState.WAITING
+
+
+def test_a_failure_of_what_may_run_only_once_is_its_end() -> None:
+    held = transitions.leased(once(), "w-1", b"x" * 16, 0.0, 0.0)
+    error = TaskError(code="engine-error", message="its sandbox is gone", fault="engine")
+    assert transitions.failed(held, Failed(ref=ref_of(held, 1), error=error), 4, 1.0).state is TaskState.FAILED

@@ -257,7 +257,9 @@ def _cut(calls: Sequence[Call]) -> list[list[Call]]:
     parts: list[list[Call]] = []
     size = 0
     for call in calls:
-        if not parts or len(parts[-1]) >= MOST_CALLS or (size + call.size > MOST_BYTES):
+        # What may run only once fails alone when it is lost, and takes no other call with it.
+        alone = not call.options.idempotent
+        if not parts or alone or len(parts[-1]) >= MOST_CALLS or size + call.size > MOST_BYTES:
             parts.append([])
             size = 0
         parts[-1].append(call)

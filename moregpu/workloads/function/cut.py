@@ -45,12 +45,13 @@ def cut_task(spec: FunctionSpec, plan: Plan, cursor: int, worker: WorkerProfile,
         inputs={**spec.inputs, ARGUMENTS: _part(arguments, start, start + sum(calls))},
         outputs=plan.outputs,
         cost=Cost(flops=count * CALL_AMOUNT, speed_key=plan.cost.speed_key),
+        once=not spec.idempotent,
         seed=(spec.seed or 0) + cursor if spec.seed is not None else 0,
     )
 
 
 def _count(spec: FunctionSpec, plan: Plan, cursor: int, worker: WorkerProfile, budget_s: float) -> int:
-    if spec.isolate == "task":
+    if spec.isolate == "task" or not spec.idempotent:
         return 1
     if plan.cost.speed_key not in worker.speeds:
         return 1
