@@ -1,4 +1,4 @@
-"""A proxy in between that ends TLS and lets no WebSocket through: everything works, over held HTTP requests."""
+"""A proxy in between that ends TLS: one that lets no WebSocket through, and one that cuts what lasts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import datetime
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -19,8 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from moregpu.cli.loopback import LoopbackPool
 from moregpu.client.access import Access
+from moregpu.client.job import JobHandle
 from moregpu.client.pool import Pool
-from moregpu.errors import StillRunning
+from moregpu.errors import JobCancelled, StillRunning
 from moregpu.wire.tls import pinned_context
 
 A = np.arange(60_000, dtype=np.float32).reshape(200, 300)
@@ -53,10 +55,22 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.refused = 0
+        self.passes_websockets = False
+        self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
         self._listener.close()
+
+    def cut(self) -> int:
+        """End every connection, as a proxy does that was restarted or lost patience; returns how many there were."""
+        count = 0
+        for near in self._open:
+            with contextlib.suppress(OSError):
+                near.shutdown(socket.SHUT_RDWR)
+                count += 1
+        self._open.clear()
+        return count
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -66,8 +80,9 @@ class Proxy:
 
     def _serve(self, plain: socket.socket) -> None:
         with contextlib.suppress(OSError), plain, self._context.wrap_socket(plain, server_side=True) as near:
+            self._open.append(near)
             head = near.recv(65536)
-            if b"upgrade: websocket" in head.lower():
+            if b"upgrade: websocket" in head.lower() and not self.passes_websockets:
                 self.refused += 1
                 near.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
                 return
@@ -110,3 +125,30 @@ def test_jobs_run_and_are_waited_for_without_a_websocket(behind: tuple[Pool, Pro
         waiting.wait(0.2)
     waiting.cancel()
     assert proxy.refused == 1  # and not asked again for every job
+
+
+def test_a_proxy_that_cuts_what_lasts_delays_nothing_but_the_news(behind: tuple[Pool, Proxy]) -> None:
+    pool, proxy = behind
+    proxy.passes_websockets = True
+    handle = pool.benchmark("relu", 10, group="nobody")
+    seen: list[str] = []
+    waiting = threading.Thread(target=lambda: seen.append(_ending(handle)))
+    waiting.start()
+    for _ in range(3):
+        until = time.monotonic() + 20
+        while not proxy.cut():
+            assert time.monotonic() < until, "nobody came back"
+            time.sleep(0.02)
+    assert pool.matmul(A, A.T).shape == (200, 200)
+    pool.job(handle.id).cancel()
+    waiting.join(30)
+    assert seen == ["cancelled"]
+    assert proxy.refused == 0
+
+
+def _ending(handle: JobHandle) -> str:
+    try:
+        handle.result(60)
+    except JobCancelled:
+        return "cancelled"
+    return "done"
