@@ -18,8 +18,9 @@ from moregpu.encoding import decode, encode, joined
 from moregpu.encoding.failures import unpacked
 from moregpu.encoding.records import Status, read_records
 from moregpu.worker.functions.calls import CallTask
+from moregpu.worker.functions.cell import Confinement
 from moregpu.worker.functions.frames import Span
-from moregpu.worker.functions.lane import Confinement, Lane
+from moregpu.worker.functions.lane import Lane
 from moregpu.worker.sandbox.attempts import attempts
 from moregpu.worker.sandbox.box import Box, Isolation, Runtime, code_folder, is_frozen, own_runtime
 from moregpu.worker.sandbox.level import Level, Who, candidates, readable_paths, whose
@@ -82,7 +83,7 @@ async def _attempt(isolation: Isolation, who: Who, runtime: Runtime, folder: Pat
         read=readable_paths(runtime.folders + runtime.paths, code_folder() / "moregpu"),
         imports=[],
     )
-    lane = Lane(told, "probe", how, 0)
+    lane = Lane(told, "probe", how)
     try:
         lane.run(_task(facts))
         async with asyncio.timeout(PATIENCE_S):

@@ -21,8 +21,9 @@ from moregpu.wire.messages import TaskError
 from moregpu.worker.compute import ComputeOwner
 from moregpu.worker.frames import Done, Place, RunTask
 from moregpu.worker.functions.calls import CallTask
+from moregpu.worker.functions.cell import Confinement
 from moregpu.worker.functions.frames import Span
-from moregpu.worker.functions.lane import Confinement, Lane
+from moregpu.worker.functions.lane import Lane
 from moregpu.worker.memory import Region
 from moregpu.worker.sandbox.box import Box, Runtime, code_folder
 from moregpu.worker.sandbox.level import Level, readable_paths
@@ -236,7 +237,7 @@ class FunctionRoom:
             self._close_lane(idle.pop(0))
         self._made += 1
         try:
-            lane = Lane(self, task.key, self._confinement(plan, runtime), self._made)
+            lane = Lane(self, task.key, self._confinement(plan, runtime))
         except OSError as error:
             del self._waiting[task.number], self._plans[task.number]
             self._fail(task.number, f"no sandbox could be started: {error.strerror or error}", "engine")
@@ -288,7 +289,7 @@ class FunctionRoom:
             if lane.task is None and lane.is_free and now - lane.idle_since > IDLE_S:
                 self._close_lane(lane)
             else:
-                lane.tick(lane in greedy)
+                lane.tick(is_greedy=lane in greedy)
         if self._lanes and self._timer is None:
             period = TICK_S if self._running else 1.0
             self._timer = self._loop.call_later(period, self._tick)
@@ -296,11 +297,11 @@ class FunctionRoom:
     def _greedy(self) -> set[Lane]:
         """Sandboxes that take more than they may; the largest, where it is all of them together that do."""
         taken = {lane: resident_bytes(lane.pid) for lane in self._lanes}
-        found = {lane for lane, size in taken.items() if size > lane.memory_bytes}
+        found = {lane for lane, size in taken.items() if size > lane.how.memory_bytes}
         if not found and sum(taken.values()) > self._memory_bytes:
             found.add(max(taken, key=lambda lane: taken[lane]))
         if self._level.isolation == "landlock":
-            found |= {lane for lane in self._lanes if folder_bytes(lane.scratch) > lane.scratch_bytes}
+            found |= {lane for lane in self._lanes if folder_bytes(lane.how.scratch) > lane.how.box.tmpfs_bytes}
         return found
 
     # -- what lanes say

@@ -53,10 +53,8 @@ def _hoard() -> int:
 def _hoard_together() -> None:
     for _ in range(8):
         if os.fork() == 0:
-            kept = bytearray(100 << 20)
-            for place in range(0, len(kept), 4096):
-                kept[place] = 1
-            time.sleep(60)
+            kept = bytearray(b"x") * (100 << 20)
+            time.sleep(60 + len(kept) * 0)
     time.sleep(60)
 
 

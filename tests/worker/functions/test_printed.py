@@ -1,0 +1,62 @@
+"""Output as people get it: whole lines, a few of them, and how many more there were."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moregpu.worker.functions.printed import BURST_LINES, LINE_CHARACTERS, LINES_PER_S, TASK_BYTES, Printed
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=40), max_size=30), st.data())
+def test_lines_come_whole_however_they_are_read(lines: list[str], data: st.DataObject) -> None:
+    printed = Printed(Clock())
+    text = "\n".join(lines).encode()
+    got: list[str] = []
+    while text:
+        size = data.draw(st.integers(1, len(text)))
+        got += printed.take(text[:size])
+        text = text[size:]
+    got += printed.end()
+    assert got == (lines if lines and lines[-1] else lines[:-1])
+
+
+def test_too_many_lines_are_counted_and_left_out() -> None:
+    clock = Clock()
+    printed = Printed(clock)
+    assert len(printed.take(b"x\n" * (BURST_LINES + 70))) == BURST_LINES
+    clock.now = 0.1
+    assert len(printed.take(b"y\n" * 1000)) == LINES_PER_S / 10
+    (last,) = printed.end()
+    assert str(70 + 1000 - LINES_PER_S // 10) in last
+
+
+def test_one_task_s_noise_is_not_the_next_one_s() -> None:
+    printed = Printed(Clock())
+    printed.take(b"x\n" * (BURST_LINES + 1) + b"unfinished")
+    printed.begin()
+    assert printed.take(b"next\n") == ["next"]
+    assert printed.end() == []
+
+
+def test_long_lines_are_cut_and_bytes_are_bounded() -> None:
+    printed = Printed(Clock())
+    (line,) = printed.take(b"z" * 10 * LINE_CHARACTERS + b"\n")
+    assert len(line) <= LINE_CHARACTERS + 2
+    total = sum(len(line) for _ in range(300) for line in printed.take(b"w" * LINE_CHARACTERS * 4 + b"\n"))
+    assert total <= TASK_BYTES
+
+
+def test_a_line_without_end_takes_no_memory() -> None:
+    printed = Printed(Clock())
+    for _ in range(100):
+        assert printed.take(b"q" * 65536) == []
+    assert sum(map(len, printed.end())) <= LINE_CHARACTERS + 2
