@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 def submit(
     operation: Annotated[
-        str, typer.Argument(metavar="KERNEL|JOB.toml", help="The kernel, or a file that says all of it.")
+        str, typer.Argument(metavar="KERNEL|JOB.toml", help="The kernel, `script`, or a file that says all of it.")
     ],
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[A.npy [B.npy]]",
             help="Its inputs, .npy or .safetensors[:NAME]; - reads standard input. Of a formula: its text, NAME=x.npy. "
-            "Of custom: the kernel's name, NAME=x.npy.",
+            "Of custom: the kernel's name, NAME=x.npy. Of script: FILE.py.",
         ),
     ] = None,
     size: Annotated[
@@ -55,6 +55,12 @@ def submit(
     time_limit: Annotated[float | None, typer.Option(min=0.001, help="Seconds for one task.")] = None,
     keep: Annotated[float | None, typer.Option(min=0, help="Seconds that outputs are kept.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of a benchmark's data.")] = None,
+    payloads: Annotated[
+        str | None, typer.Option(metavar="FILE.json", help="Of a script: a list; it runs once for each item.")
+    ] = None,
+    requires: Annotated[
+        list[str] | None, typer.Option(metavar="PACKAGE", help="Of a script: a package it needs; may be repeated.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for its end.")] = True,
     watch: Annotated[
         bool, typer.Option("--watch", help="Print a line for each step, also where there is no terminal.")
@@ -72,8 +78,17 @@ def submit(
 
     moregpu submit custom leaky_relu a=a.npy slope=0.1 -o b.npy
 
+    moregpu submit script train.py --payloads payloads.json
+
     moregpu submit job.toml
     """
+    if operation == "script" and inputs:
+        from moregpu.cli.script import submit_script
+
+        about = {"name": name, "group": group, "priority": priority, "timeout": time_limit, "check": check}
+        about |= {"gpu": device or (engine == "gpu" or None), "requires": requires}
+        submit_script(inputs[0], payloads, about, wait=wait, as_json=as_json, profile=profile)
+        return
     job = _job(operation, list(inputs or []), size, scalar, output)
     if output is None and wait:
         output = job.output

@@ -76,6 +76,7 @@ class Batch:
         return FunctionSpec(
             calls=tuple(call.size for call in self.calls),
             inputs={PROGRAM: program, ARGUMENTS: arguments, **shared},
+            form=first.program.form,
             session=session,
             function=first.program.name,
             name=options.name or first.program.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from moregpu.client.functions.batch import Batch
     from moregpu.client.functions.caller import Caller
     from moregpu.client.functions.executor import Calls
-    from moregpu.client.functions.options import CallOptions
+    from moregpu.client.functions.options import CallOptions, Chosen
     from moregpu.client.functions.shared import Shared
     from moregpu.client.job import JobHandle
     from moregpu.client.link import Link
@@ -68,6 +68,14 @@ class Functions(Executor):
         from moregpu.client.functions.options import chosen
 
         return Calls(self._the_caller, self._default().packer, chosen(options))
+
+    def run_script(self, text: str, payloads: Sequence[Any], *, name: str, options: Chosen) -> list[Future[Any]]:
+        """Run a script once for each payload: see `moregpu.client.functions.scripts`."""
+        from moregpu.client.functions.scripts import script_calls
+
+        calls = script_calls(text, name, payloads, options)
+        self._the_caller().call_all(calls)
+        return [call.future for call in calls]
 
     def scatter(self, value: Any) -> Shared:
         """Send a large value once: what comes back stands for it in arguments. Workers fetch it once, too."""

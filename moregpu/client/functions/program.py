@@ -15,6 +15,7 @@ from blake3 import blake3
 
 from moregpu.client.functions.modules import is_own, send_own_modules
 from moregpu.errors import MissingExtra
+from moregpu.workloads.function.spec import Form
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None), ModuleType, BuiltinFunctionType)
 """What a function may refer to and still be known to be the same function the next time."""
@@ -27,6 +28,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     name: str
     function: Callable[..., Any]
+    form: Form = "pickle"
 
 
 class Packer:

@@ -1,0 +1,112 @@
+"""Scripts on the pool: a file's text, run once for each payload.
+
+The script finds its payload as the global `payload`, and gives back what it leaves in `result`. What it needs it says
+as PEP 723 has it:
+
+    # /// script
+    # requires-python = ">=3.11"
+    # dependencies = ["numpy"]
+    # ///
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Sequence
+from typing import Any, cast
+
+from blake3 import blake3
+
+from moregpu.client.functions.call import Call
+from moregpu.client.functions.options import THIS_PYTHON, CallOptions, Chosen, chosen
+from moregpu.client.functions.program import Program
+from moregpu.encoding import encode, joined
+from moregpu.errors import InvalidJob
+from moregpu.jobs import Tensor
+from moregpu.workloads.function.spec import ARGUMENTS, PROGRAM, FunctionSpec
+
+_BLOCK = re.compile(r"(?m)^# /// script\s*$\s((?:^#(?:| .*)$\s)+?)^# ///\s*$")
+_LEAST = re.compile(r">=\s*3\.(\d+)")
+_EXACT = re.compile(r"[=~]=\s*3\.(\d+)")
+
+
+def header_of(text: str) -> dict[str, Any]:
+    """What a script's PEP 723 header says; empty without one. Raises `InvalidJob` for one that cannot be read."""
+    found = _BLOCK.search(text)
+    if found is None:
+        return {}
+    lines = [line[2:] if line.startswith("# ") else line[1:] for line in found[1].splitlines()]
+    try:
+        return tomllib.loads("\n".join(lines))
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidJob(f"the script's header cannot be read: {error}", "see PEP 723") from error
+
+
+def options_of(text: str, options: CallOptions) -> Chosen:
+    """Options for a script: its header's, unless others are given."""
+    header = header_of(text)
+    said: dict[str, Any] = {}
+    if isinstance(header.get("dependencies"), list):
+        said["requires"] = [str(each) for each in header["dependencies"]]
+    if isinstance(header.get("requires-python"), str):
+        said["python"] = python_for(header["requires-python"])
+    return chosen(cast("CallOptions", said | options))
+
+
+def python_for(asked: str) -> str:
+    """The minor version that a `requires-python` means: this one where it fits, else the one that it names."""
+    exact = _EXACT.search(asked)
+    if exact is not None:
+        return f"3.{exact[1]}"
+    least = _LEAST.search(asked)
+    if least is not None and int(least[1]) > sys.version_info.minor:
+        return f"3.{least[1]}"
+    return THIS_PYTHON
+
+
+def script_calls(text: str, name: str, payloads: Sequence[Any], options: Chosen) -> list[Call]:
+    """One call of the script for each payload. Raises `Unencodable`."""
+    content = text.encode()
+    program = Program(
+        content=content, digest=blake3(content).hexdigest(), name=name, function=_only_there, form="script"
+    )
+    return [
+        Call(program, options, encode(payload, name=f"payload {place}"), {}, {})
+        for place, payload in enumerate(payloads)
+    ]
+
+
+def script_spec(text: str, name: str, payloads: Sequence[Any], options: Chosen) -> FunctionSpec:
+    """The job that goes on alone. Its data travels inside it, so it must be small."""
+    calls = script_calls(text, name, payloads, options)
+    content, arguments = text.encode(), joined([buffer for call in calls for buffer in call.arguments])
+    return FunctionSpec(
+        calls=tuple(call.size for call in calls),
+        inputs={
+            PROGRAM: Tensor(dtype="uint8", shape=(len(content),), data=content),
+            ARGUMENTS: Tensor(dtype="uint8", shape=(len(arguments),), data=arguments),
+        },
+        form="script",
+        function=name,
+        name=options.name or name,
+        requires=options.requires,
+        python=options.python,
+        idempotent=options.idempotent,
+        isolate=options.isolate,
+        network=options.network,
+        cores=options.cores,
+        gpu=options.gpu,
+        device=options.device,
+        vram_bytes=options.vram_bytes,
+        memory_bytes=options.memory_bytes,
+        time_limit_s=options.time_limit_s,
+        group=options.group,
+        priority=options.priority,
+        check=options.check,
+    )
+
+
+def _only_there(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("a script runs on the pool alone")
