@@ -1,4 +1,4 @@
-"""Links that are slow, silent or deaf for long: rows 13, 19, 23 and 28. Minutes, so `make acceptance` alone has them."""
+"""Links that are slow, silent or deaf for long: rows 13, 19, 23 and 28. Only `make acceptance` has the minutes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_bulk_transfers_on_a_narrow_line_starve_no_heartbeat(rig: Rig) -> None:
 
     def ended() -> bool:
         states.update(worker.state for worker in rig.pool.workers())
-        return handle.done
+        return handle.done()
 
     until(ended, 900.0)
     assert states == {"online"}
