@@ -33,6 +33,10 @@ class LaneOwner(Protocol):
         """Its first call is about to run."""
         ...
 
+    def progressed(self, task: CallTask, calls: int) -> None:
+        """So many of its calls have their record."""
+        ...
+
     def ended(self, lane: Lane, task: CallTask, records: bytes | memoryview) -> None:
         """Every call has its record."""
         ...
@@ -159,6 +163,7 @@ class Lane:
         calls = self._cell.journal.calls
         if calls != self._calls_seen:
             self._calls_seen, self._call_since_s = calls, self._meter.worked_s
+            self._owner.progressed(task, min(self._records.calls + calls, len(task.calls)))
         limit_s = task.time_limit_s
         if limit_s is not None and self._cell.has_entered and not self._meter.worked_s - self._call_since_s <= limit_s:
             self.broke("timeout", f"the call took longer than its time limit of {limit_s:g} s")

@@ -114,6 +114,9 @@ class _Told:
     def began(self, task: CallTask) -> None:
         """It runs."""
 
+    def progressed(self, task: CallTask, calls: int) -> None:
+        """It is one call."""
+
     def ended(self, lane: Lane, task: CallTask, records: bytes | memoryview) -> None:
         """It tried everything, or failed to."""
         del lane, task

@@ -313,6 +313,10 @@ class FunctionRoom:
         task.worked_before_s = lane.worked_s
         self._owner.begun(task.number)
 
+    def progressed(self, task: CallTask, calls: int) -> None:
+        """So many of its calls have their record."""
+        self._owner.progressed(task.number, calls / len(task.calls))
+
     def ended(self, lane: Lane, task: CallTask, records: bytes | memoryview) -> None:
         """Every call has its record."""
         self._lost_in_a_row = 0

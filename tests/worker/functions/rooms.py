@@ -37,6 +37,7 @@ class Owner:
         self.answers: dict[int, list[Any] | TaskError | None] = {}
         self.seconds: dict[int, float] = {}
         self.lines: dict[int, list[str]] = {}
+        self.shares: dict[int, list[float]] = {}
         self.changed = asyncio.Event()
 
     def begun(self, number: int) -> None:
@@ -44,7 +45,7 @@ class Owner:
         self.changed.set()
 
     def progressed(self, number: int, share: float) -> None:
-        pass
+        self.shares.setdefault(number, []).append(share)
 
     def done(self, number: int, done: Done, raw: bytes | memoryview) -> None:
         assert done.outputs["results"].size_bytes == len(raw)

@@ -17,7 +17,7 @@ from moregpu.worker.functions.offer import FunctionOffer
 from moregpu.worker.functions.room import FunctionRoom
 from moregpu.worker.sandbox.box import Runtime
 from moregpu.worker.sandbox.level import Level, Who, whose
-from tests.worker.functions.rooms import Owner, calls_of, failure, with_room
+from tests.worker.functions.rooms import Owner, called, calls_of, failure, with_room
 
 
 def _count() -> int:
@@ -164,6 +164,45 @@ def test_a_sandbox_that_cannot_be_entered_fails_the_task_and_says_why(tmp_path: 
     if os.geteuid() != 0:
         pytest.skip("this test needs a worker of root's")
     with_room(tmp_path, story, level=Level(isolation="none", why=(), who=Who()))
+
+
+def test_calls_that_are_done_are_progress(tmp_path: Path) -> None:
+    async def story(room: FunctionRoom, owner: Owner) -> None:
+        def nap() -> None:
+            import time
+
+            time.sleep(0.1)
+
+        task, raw, _ = calls_of(1, nap, *((),) * 8)
+        room.give(task, raw)
+        await owner.answer(1)
+        assert owner.shares[1] == sorted(owner.shares[1])
+        assert 0.0 < owner.shares[1][0] < 1.0
+
+    with_room(tmp_path, story)
+
+
+def test_what_a_function_leaves_running_stands_still_while_nothing_is_asked_of_it(tmp_path: Path) -> None:
+    async def story(room: FunctionRoom, owner: Owner) -> None:
+        def leave() -> str:
+            import threading
+
+            def spin() -> None:
+                while True:
+                    pass
+
+            threading.Thread(target=spin, daemon=True).start()
+            return "left"
+
+        def state(pid: int) -> str:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+        assert await called(room, owner, 1, leave) == "left"
+        child = room.pids[-1]
+        await owner.until(lambda: state(child) == "T")
+        assert await called(room, owner, 2, leave) == "left"
+
+    with_room(tmp_path, story)
 
 
 def test_memory_for_all_is_shared_by_all(tmp_path: Path) -> None:
