@@ -151,6 +151,18 @@ ACTIONS: tuple[Action, ...] = (
            scope=("workers", "jobs"), widget=True),
 )  # fmt: skip
 
+_MOVE = frozenset({
+    "job.new", "job.open", "worker.open", "invite.new", "token.new", "worker.ceiling", "worker.schedule",
+    "worker.rename", "pool.change", "list.filter", "app.menu", "app.palette", "app.command", "app.help", "app.back",
+    "app.escape", "form.submit",
+})  # fmt: skip
+
+
+def moves(action: Action) -> bool:
+    """Whether it brings another screen, a dialog or a line to type in: keys that follow are meant for that."""
+    return action.danger > 0 or action.id in _MOVE or action.id.startswith("screen.")
+
+
 BY_ID: dict[str, Action] = {action.id: action for action in ACTIONS}
 
 

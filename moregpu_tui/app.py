@@ -1,4 +1,4 @@
-"""The console: screens, the pump that carries news to the one that is shown, and what is the same everywhere."""
+"""The console: its screens, its actions, its looks; what is the same everywhere."""
 
 from __future__ import annotations
 
@@ -6,31 +6,27 @@ import asyncio
 import locale
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
 from textual import events
-from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
-from textual.screen import Screen
+from textual.widget import AwaitMount
 
 from moregpu.errors import MoreGPUError, NotConfigured
-from moregpu_tui.actions import ACTIONS, BY_ID, Action, permitted, refusal
+from moregpu_tui.actions import ACTIONS, BY_ID, Action, moves, permitted, refusal
 from moregpu_tui.commands import Commands
 from moregpu_tui.feed.choose import choose_source
-from moregpu_tui.feed.replay import Recorder
 from moregpu_tui.feed.source import Source
-from moregpu_tui.feed.still import Waiting
 from moregpu_tui.keymap import checked
 from moregpu_tui.options import Options, Settings, load_settings, save_settings
 from moregpu_tui.present.glyphs import glyphs
 from moregpu_tui.present.manner import Manner
 from moregpu_tui.present.time import zone_of
 from moregpu_tui.present.tones import palette
+from moregpu_tui.pump import Pumped
 from moregpu_tui.screens.access import Access
 from moregpu_tui.screens.base import PoolScreen
 from moregpu_tui.screens.events import Events
@@ -41,12 +37,9 @@ from moregpu_tui.screens.overview import Overview
 from moregpu_tui.screens.settings import SettingsPage
 from moregpu_tui.screens.submit import SubmitForm
 from moregpu_tui.screens.workers import Workers
-from moregpu_tui.state.events import Input
-from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.selectors import why_not_now
-from moregpu_tui.state.store import Store
 from moregpu_tui.theme import PREFIX, themes
-from moregpu_tui.widgets.bars import TABS, TopBar
+from moregpu_tui.widgets.bars import TABS
 from moregpu_tui.widgets.paint import Paint
 
 AGAIN_S = 2.0
@@ -71,7 +64,7 @@ def run_console(options: Options) -> int:
     return status if status is not None else app.return_code or 0
 
 
-class ConsoleApp(App[int]):
+class ConsoleApp(Pumped):
     """One pool in one terminal."""
 
     # All at once: a sheet that comes with a screen would be parsed, and everything laid out anew, at its first show.
@@ -122,21 +115,16 @@ class ConsoleApp(App[int]):
     ) -> None:
         environment = dict(os.environ) if environment is None else environment
         no_color = "NO_COLOR" in environment
-        super().__init__(ansi_color=True if no_color else None)
+        super().__init__(source, record=options.record, ansi_color=True if no_color else None, clock=clock, wall=wall)
         self.options = options
         self.settings = settings
-        self.source: Source = source or Waiting()
-        self.store = Store()
         self.commands = Commands(self)
         self._environment = environment
-        self._clock, self._wall = clock, wall
         self._mono = no_color
         self._first_run = source is None
-        self._pumping = False
         self._focused = True
         self._interrupted_at = float("-inf")
-        self._recorder: Recorder | None = None
-        self._feeding: asyncio.Task[None] | None = None
+        self.came_from = self.DEFAULT_MODE
         self.manner = self._manner()
         self.paint = Paint(palette("mono" if no_color else settings.theme), self.manner.glyphs)
         for theme in themes():
@@ -146,22 +134,9 @@ class ConsoleApp(App[int]):
     # ---- what widgets ask
 
     @property
-    def state(self) -> PoolState:
-        """The present snapshot."""
-        return self.store.state
-
-    @property
     def source_kind(self) -> str:
         """`demo`, `replay`, or "" for a real pool."""
         return self.source.kind
-
-    def now(self) -> float:
-        """Our own clock: monotonic seconds."""
-        return self._clock()
-
-    def wall(self) -> float:
-        """UTC epoch seconds."""
-        return self._wall()
 
     def key_of(self, action: Action) -> str:
         """An action's key, with the settings' own."""
@@ -207,88 +182,18 @@ class ConsoleApp(App[int]):
                     pass  # Windows, or not the main thread: tests
         if self.settings.keys:
             self.set_keymap(self.settings.keys)
-        self.set_interval(1.0, self._second)
-        if self.options.record:
-            self._recorder = Recorder(Path(self.options.record))
+        self.start_pump()
         if self._first_run:
             self.switch_mode("first")
         else:
             self.feed_from(self.source)
 
-    def feed_from(self, source: Source) -> None:
-        """Show another pool from now on."""
-        if self._feeding is not None:
-            self._feeding.cancel()
-            self.store = Store()
-        self.source = source
-        offer = self._recorder.wrap(self.offer) if self._recorder is not None else self.offer
-        self._feeding = asyncio.create_task(source.run(offer), name="feed")
-        self._feeding.add_done_callback(self._feed_ended)
-
     async def on_unmount(self) -> None:
         """Let the connections go."""
-        if self._feeding is not None:
-            self._feeding.cancel()
-            await asyncio.gather(self._feeding, return_exceptions=True)
-        await self.source.close()
-        if self._recorder is not None:
-            self._recorder.close()
-
-    def _feed_ended(self, task: asyncio.Task[None]) -> None:
-        """A feed never ends by itself: what it raised is a bug, and is shown as one."""
-        if not task.cancelled() and task.exception() is not None:
-            self._handle_exception(task.exception())  # pyright: ignore[reportArgumentType]
+        await self.stop_pump()
 
     def _ended_by(self, number: int) -> None:
         self.exit(return_code=128 + number, result=128 + number)
-
-    # ---- the pump
-
-    def offer(self, *inputs: Input) -> None:
-        """Take in news; the next batch is drawn when it is due."""
-        self.store.offer(*inputs)
-        if not self._pumping:
-            wait_s = self.store.due_in(self.now())
-            if wait_s is not None:
-                self._pumping = True
-                self.set_timer(max(wait_s, 0.01), self._pump)
-
-    def _pump(self) -> None:
-        self._pumping = False
-        changed = self.store.take(self.now())
-        screen = self.pool_screen
-        if changed and screen is not None:
-            screen.news(self.state, changed)
-            if changed.about or changed.link or changed.everything:
-                screen.query_one(TopBar).update_figures()
-        self.offer()
-
-    def _second(self) -> None:
-        self._heal_size()
-        self.store.sample(self.now())
-        screen = self.pool_screen
-        if screen is not None:
-            screen.second(self.state)
-
-    def _heal_size(self) -> None:
-        """Of resizes that come in a storm Textual loses one now and then (seen under tmux): look once a second."""
-        if self.is_headless or sys.__stdout__ is None:
-            return
-        try:
-            size = Size(*os.get_terminal_size(sys.__stdout__.fileno()))
-        except OSError:
-            return
-        if size != self.size:
-            self.post_message(events.Resize(size, size))
-        elif self.screen.size != size:
-            self.screen.post_message(events.Resize(size, size))
-
-    @property
-    def pool_screen(self) -> PoolScreen | None:
-        """The screen that is shown, also under a dialog."""
-        stack = self.screen_stack
-        bottom: Screen[object] | None = stack[0] if stack else None
-        return bottom if isinstance(bottom, PoolScreen) and bottom.is_mounted else None
 
     # ---- actions
 
@@ -304,6 +209,8 @@ class ConsoleApp(App[int]):
         if why:
             self.warn(why)
             return
+        if moves(action):
+            self.hold()
         self.run_worker(self._do(action, argument), group="action", exit_on_error=True)
 
     def action_act(self, id: str) -> None:
@@ -326,6 +233,8 @@ class ConsoleApp(App[int]):
             await self.commands.do(action, argument)
         except MoreGPUError as error:
             self.fail(error)
+        finally:
+            self.let_go()
 
     def interrupt(self) -> None:
         """ctrl+c: copy what is selected; else twice quits."""
@@ -339,6 +248,12 @@ class ConsoleApp(App[int]):
             self.warn("ctrl+c once more quits; the pool goes on without the console")
 
     # ---- going places
+
+    def switch_mode(self, mode: str) -> AwaitMount:
+        """Another screen; where we came from is kept."""
+        if mode != self.current_mode and self.current_mode in TABS:
+            self.came_from = self.current_mode
+        return super().switch_mode(mode)
 
     def open_job(self, id: str) -> None:
         """A job's page."""
@@ -390,7 +305,7 @@ class ConsoleApp(App[int]):
             self.set_keymap(settings.keys)
         for stack in self._screen_stacks.values():
             for screen in stack:
-                if isinstance(screen, PoolScreen) and screen.is_mounted:
+                if isinstance(screen, PoolScreen) and screen.is_ready:
                     screen.repaint()
         try:
             save_settings(settings)

@@ -41,7 +41,7 @@ async def draw(keys: list[str], workers: int) -> str:
             await asyncio.sleep(9)  # the beam goes half round
         if keys == ["c"]:
             await asyncio.sleep(1)  # the plan is asked for when nobody types
-        app._second()
+        app.second()
         await settled(app)
         await pilot.pause()
         return app.export_screenshot(title="moregpu-tui")

@@ -26,7 +26,7 @@ class Commands(WorkerCommands, JobCommands, AccessCommands, EverywhereCommands):
                 await done
             return
         if action.id.startswith("screen."):
-            self._app.switch_mode(action.id.partition(".")[2])
+            await self._app.switch_mode(action.id.partition(".")[2])
             return
         handler: Callable[[str], Awaitable[None]] | None = getattr(self, "_" + action.id.replace(".", "_"), None)
         if handler is None:

@@ -16,9 +16,7 @@ class AccessCommands(Meant):
     """What is done to who may do what."""
 
     async def _invite_new(self, argument: str) -> None:
-        request = await self._app.push_screen_wait(
-            FormDialog("invite a worker", InviteRequest, "make it", {"owner": argument})
-        )
+        request = await self._app.ask(FormDialog("invite a worker", InviteRequest, "make it", {"owner": argument}))
         if request is None:
             return
         made = await self._app.source.invite(request)
@@ -29,12 +27,10 @@ class AccessCommands(Meant):
         ]  # fmt: skip
         if made.reach:
             about.append(((made.reach, "warn"),))
-        await self._app.push_screen_wait(Made("invite", made.line, about))
+        await self._app.ask(Made("invite", made.line, about))
 
     async def _token_new(self, argument: str) -> None:
-        request = await self._app.push_screen_wait(
-            FormDialog("a token for a client", TokenRequest, "make it", {"label": argument})
-        )
+        request = await self._app.ask(FormDialog("a token for a client", TokenRequest, "make it", {"label": argument}))
         if request is None:
             return
         made = await self._app.source.create_token(request)
@@ -42,7 +38,7 @@ class AccessCommands(Meant):
             (("For a client, as ", "text"), ("MOREGPU_ADMIN_TOKEN", "strong"), (f". Role: {made.role}.", "text")),
             (("It is a secret, and shown this once.", "dim"),),
         ]
-        await self._app.push_screen_wait(Made("token", made.line, about))
+        await self._app.ask(Made("token", made.line, about))
 
     async def _access_revoke(self, _argument: str) -> None:
         for id in self._targets("token"):
@@ -51,7 +47,7 @@ class AccessCommands(Meant):
                 (("Workers that used it stay." if is_invite else "Whoever uses it is out at once.", "text"),)
             ]
             what = f"{'withdraw invite' if is_invite else 'revoke token'} {short_id(id)}?"
-            if await self._app.push_screen_wait(Confirm(what, lines, "Withdraw" if is_invite else "Revoke")):
+            if await self._app.ask(Confirm(what, lines, "Withdraw" if is_invite else "Revoke")):
                 if is_invite:
                     await self._app.source.withdraw_invite(id)
                 else:
@@ -81,14 +77,14 @@ class AccessCommands(Meant):
             ]
         )
         word = "finish" if finishing else "rotate"
-        if await self._app.push_screen_wait(TypeToConfirm(f"{word} the change of the pool's key?", lines, word)):
+        if await self._app.ask(TypeToConfirm(f"{word} the change of the pool's key?", lines, word)):
             await self._app.source.rotate(RotateRequest(action="finish" if finishing else "begin"))
             self._app.tell("the old key is gone" if finishing else "the next key is announced")
 
     async def _pool_change(self, _argument: str) -> None:
         pool = self._app.state.pool
         values = {"name": pool.name, "description": pool.description} if pool is not None else {}
-        change = await self._app.push_screen_wait(FormDialog("this pool", PoolChange, "keep it", values))
+        change = await self._app.ask(FormDialog("this pool", PoolChange, "keep it", values))
         if change is not None:
             await self._app.source.change_pool(change)
             self._app.tell("the pool took it")

@@ -11,6 +11,9 @@ from moregpu_tui.commands.meant import Meant
 from moregpu_tui.modals.help import Help
 from moregpu_tui.modals.palette import Palette
 
+_LEAVES_TO = {"job": "jobs", "submit": "", "settings": ""}
+"""Where the way out of a screen leads; "": to where one came from. Else the digits in a form would lead nowhere."""
+
 
 class EverywhereCommands(Meant):
     """What is done everywhere."""
@@ -71,7 +74,7 @@ class EverywhereCommands(Meant):
         await self._choose(Palette(":", shown, commands=True))
 
     async def _choose(self, palette: Palette) -> None:
-        chosen = await self._app.push_screen_wait(palette)
+        chosen = await self._app.ask(palette)
         if chosen is not None:
             self._app.act(*chosen)
 
@@ -91,7 +94,7 @@ class EverywhereCommands(Meant):
     async def _app_help(self, _argument: str) -> None:
         screen = self._app.pool_screen
         if screen is not None:
-            await self._app.push_screen_wait(Help(screen.here, self._app.state.role, self._app.options.readonly))
+            await self._app.ask(Help(screen.here, self._app.state.role, self._app.options.readonly))
 
     async def _app_escape(self, _argument: str) -> None:
         self._step_out()
@@ -132,7 +135,7 @@ class EverywhereCommands(Meant):
                 screen.home()
                 self._app.call_after_refresh(screen.refresh_all)
                 return True
-        if screen.here == "job":
-            self._app.switch_mode("jobs")
+        if screen.here in _LEAVES_TO:
+            self._app.switch_mode(_LEAVES_TO[screen.here] or self._app.came_from)
             return True
         return False

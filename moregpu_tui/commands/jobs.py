@@ -27,7 +27,7 @@ class JobCommands(Meant):
             ((f"{titles_of(jobs)} {'ends' if len(jobs) == 1 else 'end'} at once.", "text"),),
             ((f"What workers compute for it now is dropped ({plural(max(0, running), 'task')}).", "dim"),),
         ]
-        if await self._app.push_screen_wait(Confirm(f"cancel {titles_of(jobs)}?", lines, "Cancel the job")):
+        if await self._app.ask(Confirm(f"cancel {titles_of(jobs)}?", lines, "Cancel the job")):
             for job in jobs:
                 await self._app.source.cancel(job.id)
             self._app.tell(f"{titles_of(jobs)} cancelled")
@@ -43,8 +43,6 @@ class JobCommands(Meant):
             (("Its outputs and the keys to them are forgotten, for good.", "text"),),
             (("Record, evidence and signatures stay.", "dim"),),
         ]
-        if await self._app.push_screen_wait(
-            TypeToConfirm(f"purge {job.name or job.summary}?", lines, short_id(job.id))
-        ):
+        if await self._app.ask(TypeToConfirm(f"purge {job.name or job.summary}?", lines, short_id(job.id))):
             await self._app.source.purge(job.id)
             self._app.tell("its outputs are gone")

@@ -39,7 +39,7 @@ class WorkerCommands(Meant):
              (f"{plural(held, 'task')} and {'gets' if len(workers) == 1 else 'get'} nothing more.", "text")),
             (("p resumes later.", "dim"),),
         ]  # fmt: skip
-        if await self._app.push_screen_wait(Confirm(f"drain {names_of(workers)}?", lines, "Drain")):
+        if await self._app.ask(Confirm(f"drain {names_of(workers)}?", lines, "Drain")):
             await self._change(workers, WorkerChange(action="drain"))
             self._app.tell(f"{names_of(workers)}: draining")
 
@@ -53,7 +53,7 @@ class WorkerCommands(Meant):
 
     async def _worker_ceiling(self, argument: str) -> None:
         workers = self._workers("")
-        text = argument or await self._app.push_screen_wait(
+        text = argument or await self._app.ask(
             Ask(
                 f"duty ceiling of {names_of(workers)}",
                 [(("Percent of a device that all programs together may reach, 5 to 100.", "dim"),)],
@@ -77,7 +77,7 @@ class WorkerCommands(Meant):
 
     async def _worker_schedule(self, argument: str) -> None:
         workers = self._workers("")
-        text = argument or await self._app.push_screen_wait(
+        text = argument or await self._app.ask(
             Ask(
                 f"schedule of {names_of(workers)}",
                 [(("always, 22:00-07:00, or mon-fri 19:00-07:00; sat,sun", "dim"),),
@@ -99,7 +99,7 @@ class WorkerCommands(Meant):
 
     async def _worker_rename(self, argument: str) -> None:
         worker = self._workers("")[0]
-        name = argument or await self._app.push_screen_wait(Ask(f"another name for {worker.name}", value=worker.name))
+        name = argument or await self._app.ask(Ask(f"another name for {worker.name}", value=worker.name))
         if name and name != worker.name:
             await self._change([worker], WorkerChange(name=name[:100]))
             self._offer_undo(
@@ -118,7 +118,7 @@ class WorkerCommands(Meant):
             ((f"{plural(held, 'running task')} {'goes' if held == 1 else 'go'} back to the queue.", "warn"),),
         ]
         expected = short_id(workers[0].id) if len(workers) == 1 else f"{len(workers)} workers"
-        if await self._app.push_screen_wait(TypeToConfirm(f"revoke {names_of(workers)}?", lines, expected)):
+        if await self._app.ask(TypeToConfirm(f"revoke {names_of(workers)}?", lines, expected)):
             for worker in workers:
                 await self._app.source.revoke_worker(worker.id)
             self._app.tell(f"{names_of(workers)} revoked")

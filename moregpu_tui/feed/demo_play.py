@@ -122,7 +122,8 @@ class Play:
                     cores=machine.cores,
                 )
             ],
-            kinds=["kernel"],
+            kinds=["kernel"] if machine.kind == "gpu" else ["kernel", "function"],
+            consent={} if number % 3 else {"function": ["k-anna", "k-demo"]},
             isolation="bubblewrap",
             system=machine.system,
             version="2.0",

@@ -165,10 +165,12 @@ def panel(
             [
                 ("ceiling", [(share(worker.ceiling), "text"), (f"  owner's own {share(worker.owner_ceiling)}", "dim")]),
                 ("schedule", [(worker.schedule, "text"), (f"  owner's own {worker.owner_schedule}", "dim")]),
-                ("takes", [(", ".join(worker.kinds) or "every kind of job", "text")]),
                 ("isolation", [(worker.isolation, "text")]),
             ]
         ),
+        (),
+        _title("what its owner lets in"),
+        *_facts([(kind, _whose(worker, kind)) for kind in worker.kinds] or [("anything", _whose(worker, "*"))]),
         (),
         _title("trust"),
         *_facts(
@@ -196,6 +198,17 @@ def panel(
                 )
             )
     return lines
+
+
+def _whose(worker: Worker, kind: str) -> list[Piece]:
+    """Whose jobs of a kind: everybody's, unless its owner named some."""
+    whose = worker.consent.get(kind, ("*",))
+    if "*" in whose:
+        return [("from everybody", "text")]
+    if not whose:
+        return [("from nobody", "warn")]
+    more = f" and {len(whose) - 4} more" if len(whose) > 4 else ""
+    return [(f"only from {', '.join(whose[:4])}{more}", "text")]
 
 
 def job_tone(state: str) -> str:

@@ -49,6 +49,7 @@ class PoolScreen(Screen[None]):
         self.filter_text = ""
         self.searched = ""  # the filter before: n and N go on with it when it is cleared
         self._shown_once = False
+        self.is_ready = False  # its parts are there; a screen counts as mounted a little before
         self._faded = False
         self._settle: Timer | None = None
 
@@ -107,6 +108,9 @@ class PoolScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Everything, once."""
+        self.is_ready = True
+        if self._shown_once:
+            self.call_later(self.refresh_all)
         small = self.query_one("#small", LinesView)
         small.can_focus = False
         small.put([(), (("This terminal is too small for the console.", "strong"),),
@@ -136,7 +140,7 @@ class PoolScreen(Screen[None]):
 
     def refresh_all(self) -> None:
         """Draw everything from the present snapshot."""
-        if not self.is_mounted:
+        if not self.is_ready:
             return
         self.news(console_of(self).state, Changed(everything=True))
 

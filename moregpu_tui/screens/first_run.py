@@ -18,8 +18,8 @@ from moregpu_tui.widgets.line_table import LineTable
 from moregpu_tui.widgets.lines_view import LinesView
 
 CHOICES: dict[str, tuple[str, str]] = {
-    "start": ("Start a pool on this machine", "its coordinator runs here, also when the console is closed"),
-    "connect": ("Connect to a pool", "you need its MGPUC1- line, from: moregpu token create"),
+    "start": ("Start a pool on this machine", "it goes on when this console is closed"),
+    "connect": ("Connect to a pool", "by a line that moregpu token create made"),
     "demo": ("Look at a demo pool", "simulated; nothing leaves this console"),
 }
 
@@ -42,7 +42,7 @@ class FirstRun(Screen[None]):
             yield LineTable(
                 (
                     Column(key="number", title="", width=1),
-                    Column(key="what", title="", width=30),
+                    Column(key="what", title="", width=28),
                     Column(key="how", title="", width=20, grow=1, rank=1),
                 ),
                 self._cell,
@@ -87,7 +87,7 @@ class FirstRun(Screen[None]):
             else:
                 from moregpu_tui.start import join_as_client
 
-                line = await app.push_screen_wait(
+                line = await app.ask(
                     Ask(
                         "connect to a pool",
                         [(("Paste its MGPUC1- line; it is kept as a secret.", "dim"),)],

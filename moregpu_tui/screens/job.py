@@ -64,8 +64,7 @@ class JobPage(PoolScreen):
     def go_to(self, job: str) -> None:
         """Show this one."""
         self.job = job
-        if self.is_mounted:
-            self.refresh_all()
+        self.refresh_all()
 
     def show(self, state: PoolState, changed: Changed) -> None:
         """Draw when this job changed."""

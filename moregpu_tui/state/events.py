@@ -146,6 +146,7 @@ def worker_of(view: WorkerView, seq: int = 0) -> Worker:
             for device in view.devices
         ),
         kinds=tuple(_name(kind) for kind in view.kinds),
+        consent={_name(kind): tuple(_name(who) for who in whose) for kind, whose in view.consent.items()},
         isolation=_name(view.isolation),
         system=_name(view.system),
         version=_name(view.version),

@@ -50,6 +50,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reason: str = ""
     devices: tuple[Device, ...] = ()
     kinds: tuple[str, ...] = ()
+    consent: dict[str, tuple[str, ...]] = {}  # kind → whose jobs its owner lets in; not named: everybody's
     isolation: str = "none"
     system: str = ""
     version: str = ""

@@ -72,9 +72,9 @@ class Graph(Widget):
         tone = "dim" if self.faded else self._tone
         now = self._shown(self._values[-1]) if self._values else "–"
         if height == 1:
-            label = f"{self._title:<11}{now:>10}  "
+            label = f"{self._title:<11}{now:>13}  "
             line = sparkline(self._values, max(0, width - len(label)), paint.glyphs.rise, self._top)
-            return paint.strip(((f"{self._title:<11}", "dim"), (f"{now:>10}  ", "text"), (line, tone)), width)
+            return paint.strip(((f"{self._title:<11}", "dim"), (f"{now:>13}  ", "text"), (line, tone)), width)
         if not self._rows:
             self._rebuild(width, height - 1)
         if y == 0:

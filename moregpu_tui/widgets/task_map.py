@@ -47,7 +47,8 @@ class TaskMap(Widget):
         columns = self._columns()
         squares = self._squares[y * columns : (y + 1) * columns]
         signs = paint.glyphs.tasks
-        pieces = [(signs[square.state] * self._cells(), _TONES[square.state]) for square in squares]
+        cells = self._cells()
+        pieces = [(signs[square.state].ljust(cells), _TONES[square.state]) for square in squares]
         return paint.strip(pieces, width, faded=self.faded)
 
     def _cells(self) -> int:

@@ -106,7 +106,7 @@ async def settled(app: ConsoleApp) -> None:
     for _ in range(400):
         await asyncio.sleep(0.002)
         pumps = [app, *app.screen_stack, *app.screen.query("*")]
-        if all(pump.message_queue_size == 0 for pump in pumps) and not app._pumping:
+        if all(pump.message_queue_size == 0 for pump in pumps) and not (app.is_pumping or app.is_holding):
             return
 
 

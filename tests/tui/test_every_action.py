@@ -164,7 +164,7 @@ def test_offline_keys_say_why_they_cannot_and_what_was_typed_stays() -> None:
         await press(app, "7", "7")
         typed = app.pool_screen.query_one("Form").typed()  # type: ignore[union-attr]
         stage.at += 30.0
-        app._second()
+        app.second()
         await press(app, "f10")
         await settled(app)
         assert watched.calls == []

@@ -65,7 +65,7 @@ def same_as_golden(name: str, app: ConsoleApp, keys: list[str], size: tuple[int,
     async def play(_pilot: Pilot[int]) -> None:
         await settled(app)
         await press(app, *keys)
-        app._second()
+        app.second()
         shown = await at_rest(app)
         found.append(boxed(shown) if dialog else f"{shown}\n\ncolours {colours_of(app)}\n")
 
