@@ -246,3 +246,24 @@ def test_a_slower_machine_is_noticed_at_once() -> None:
     clock.now += 0.1
     pace.done(1e6)
     assert speeds["relu"] == pytest.approx(1e7)
+
+
+class Shared(Clock):
+    """A thread's own clock: it stands for most of the time."""
+
+    def __init__(self, wall: Clock, share: float):
+        self._wall, self._share = wall, share
+
+    def __call__(self) -> float:
+        return self._wall.now * self._share
+
+
+@pytest.mark.parametrize(("share", "believed"), [(1.0, 1e8), (0.6, 1e8 / 0.6), (0.25, 2e8), (0.05, 1e9)])
+def test_on_a_busy_machine_pieces_become_half_as_large_as_their_work_allows_and_no_smaller(
+    share: float, believed: float
+) -> None:
+    clock, speeds = Clock(), dict[str, float]()
+    pace = Pace("matmul", 1e9, Throttle(), speeds, clock, Shared(clock, share))
+    clock.now += 0.02
+    pace.done(2e6)  # 1e8 a second by the wall
+    assert speeds["matmul"] == pytest.approx(believed)
