@@ -1,0 +1,166 @@
+"""The kind `function`: what a job must be, how calls become tasks, and what nobody can know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from moregpu.errors import InvalidJob
+from moregpu.jobs import Blob, Planned, Tensor
+from moregpu.workloads import JobSpec, workload
+from moregpu.workloads.function.cut import MAX_TASK_BYTES, MAX_TASK_CALLS
+from moregpu.workloads.function.plan import CALL_AMOUNT, CALL_S
+from moregpu.workloads.function.spec import MAX_RESULT_BYTES, CallPlan, FunctionSpec
+from moregpu.workloads.protocol import FleetSummary, Part, WorkerProfile
+
+KIND = workload("function")
+
+
+def line(data: bytes) -> Tensor:
+    return Tensor(dtype="uint8", shape=(len(data),), data=data)
+
+
+def spec(*calls: bytes, **fields: Any) -> FunctionSpec:
+    inputs = {"program": line(b"a program"), "arguments": line(b"".join(calls))}
+    return FunctionSpec(calls=tuple(map(len, calls)), inputs=inputs, **fields)
+
+
+def cuts(job: FunctionSpec, worker: WorkerProfile, budget_s: float = 1.0) -> list[Any]:
+    plan, cursor, found = KIND.plan(job, FleetSummary()), 0, []
+    while cursor < plan.grains:
+        found.append(KIND.cut(job, plan, cursor, worker, budget_s))
+        cursor = found[-1].grains[1]
+    return found
+
+
+def timed(job: FunctionSpec, call_s: float) -> WorkerProfile:
+    return WorkerProfile(speeds={KIND.plan(job, FleetSummary()).cost.speed_key: CALL_AMOUNT / call_s})
+
+
+def test_one_grain_is_one_call() -> None:
+    plan = KIND.plan(spec(b"a", b"bc", b""), FleetSummary())
+    assert plan.grains == 3
+    assert plan.outputs["results"].most_bytes == MAX_RESULT_BYTES
+    assert WorkerProfile().seconds(plan.cost) == pytest.approx(3 * CALL_S)
+
+
+def test_a_program_that_nobody_timed_is_called_once_first() -> None:
+    assert [task.grains for task in cuts(spec(b"a", b"b", b"c"), WorkerProfile())] == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_many_tiny_calls_make_one_task() -> None:
+    job = spec(*[b"x"] * 3000)
+    tasks = cuts(job, timed(job, 1e-5))
+    assert [task.grains[1] - task.grains[0] for task in tasks] == [MAX_TASK_CALLS] * 3
+    assert [task.grains[1] - task.grains[0] for task in cuts(job, timed(job, 0.1))][:2] == [10, 10]
+
+
+def test_each_task_has_the_arguments_of_its_calls_and_no_others() -> None:
+    job = spec(b"one", b"", b"three", session="s", requires=("numpy",), time_limit_s=2.0)
+    for task in cuts(job, WorkerProfile()):
+        said = msgspec.msgpack.decode(task.parameters, type=CallPlan)
+        assert (said.first, said.session, said.requires) == (task.grains[0], "s", ("numpy",))
+        arguments = task.inputs["arguments"]
+        (start, stop), *_ = arguments.region or ((0, arguments.shape[0]),)
+        assert bytes(arguments.data)[start:stop] == (b"one", b"", b"three")[task.grains[0]]
+        assert sum(said.calls) == stop - start
+
+
+def test_large_arguments_make_small_tasks() -> None:
+    size = MAX_TASK_BYTES // 2
+    arguments = Tensor(dtype="uint8", shape=(4 * size,), data=Blob(digest="0" * 64, key=bytes(32), size_bytes=4 * size))
+    job = FunctionSpec(calls=(size,) * 4, inputs={"program": line(b"p"), "arguments": arguments})
+    assert [task.grains for task in cuts(job, timed(job, 1e-5))] == [(0, 2), (2, 4)]
+
+
+@pytest.mark.parametrize("fields", [{"isolate": "task"}, {"idempotent": False}])
+def test_calls_that_need_a_process_or_a_life_of_their_own_are_tasks_of_their_own(fields: Any) -> None:
+    job = spec(b"a", b"b", **fields)
+    tasks = cuts(job, timed(job, 1e-5))
+    assert len(tasks) == 2
+    assert all(task.once == (not job.idempotent) for task in tasks)
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (spec(b"a", requires=("numpy @ https://elsewhere/x.whl",)), "not a package of an index"),
+        (spec(b"a", requires=("--index-url=https://elsewhere",)), "not a package of an index"),
+        (spec(b"a", python="2"), "no minor version"),
+        (FunctionSpec(calls=(1,), inputs={"arguments": line(b"a")}), "needs the input 'program'"),
+        (FunctionSpec(calls=(2,), inputs={"program": line(b"p"), "arguments": line(b"a")}), "take 2 bytes"),
+        (FunctionSpec(calls=(), inputs={"program": line(b""), "arguments": line(b"")}), "program is empty"),
+        (
+            FunctionSpec(calls=(), inputs={"program": line(b"p"), "arguments": line(b""), "x": line(b"")}),
+            "no input 'x'",
+        ),
+        (
+            FunctionSpec(
+                calls=(4,),
+                inputs={"program": line(b"p"), "arguments": Tensor(dtype="float32", shape=(1,), data=b"1234")},
+            ),
+            "line of bytes",
+        ),
+        (
+            FunctionSpec(
+                calls=(9,), inputs={"program": line(b"p"), "arguments": Tensor(dtype="uint8", shape=(9,), data=b"1")}
+            ),
+            "says 9 bytes and holds 1",
+        ),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused_by_its_reason(job: FunctionSpec, words: str) -> None:
+    with pytest.raises(InvalidJob, match=words):
+        KIND.validate(job)
+
+
+def test_nobody_knows_whether_a_result_is_right_and_two_workers_agree_on_the_same_bytes() -> None:
+    job = spec(b"a")
+    (task,) = cuts(job, WorkerProfile())
+    one, other = ({"results": np.frombuffer(data, np.uint8)} for data in (b"same", b"else"))
+    for level in ("none", "spot", "full"):
+        assert KIND.check(task, {}, one, level, bytes).kind == "unchecked"
+    assert KIND.agree(task, {}, one, {"results": one["results"].copy()})
+    assert not KIND.agree(task, {}, one, other)
+
+
+def test_results_are_joined_in_the_calls_order_and_large_ones_stay_in_parts() -> None:
+    job = spec(b"a", b"b")
+    parts = [
+        Part(task=task, open=lambda n=n: {"results": np.full(3, n, np.uint8)}, shapes={"results": (3,)})
+        for n, task in enumerate(cuts(job, WorkerProfile()))
+    ]
+    written: list[Any] = []
+
+    class Writer:
+        def begin(self, *about: Any) -> None:
+            written.append(about)
+
+        def write(self, data: Any) -> None:
+            written.append(bytes(data))
+
+    KIND.combine(KIND.plan(job, FleetSummary()), parts, Writer())
+    assert written == [("results", "uint8", (6,)), b"\0\0\0", b"\1\1\1"]
+    assert not KIND.hands_through(1000, 2)
+    assert KIND.hands_through(100 << 20, 50)
+
+
+def test_an_output_of_open_size_admits_lines_up_to_its_size() -> None:
+    planned = Planned(dtype="uint8", shape=(0,), most_bytes=10)
+    assert planned.admits("uint8", (10,)) and planned.admits("uint8", (0,))
+    assert not planned.admits("uint8", (11,))
+    assert (
+        not planned.admits("uint8", (2, 2)) and not planned.admits("int8", (2,)) and not planned.admits("uint8", (-1,))
+    )
+    assert msgspec.msgpack.encode(Planned(dtype="uint8", shape=(9,))) == msgspec.msgpack.encode(
+        {"dtype": "uint8", "shape": (9,)}
+    )
+
+
+def test_a_function_job_is_told_from_a_kernels_by_its_kind() -> None:
+    job = spec(b"a")
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(job), type=JobSpec) == job
+    assert msgspec.json.decode(msgspec.json.encode(job), type=JobSpec) == job
