@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from moregpu.cli.loopback import LoopbackPool
 from moregpu.client.pool import Pool
-from moregpu.errors import TaskLost
+from moregpu.errors import NotReproducible, TaskLost
 
 from .conftest import UNPRIVILEGED
 
@@ -71,3 +72,18 @@ def test_an_interrupted_with_block_cancels_its_calls(own: LoopbackPool) -> None:
             time.sleep(0.01)
         assert [job.state for job in pool.jobs()] == ["cancelled"]
         assert pool.submit(slow, 1).result(60) == 1
+
+
+def test_owners_agree_on_what_is_always_the_same_and_nobody_loses_trust_over_what_never_is(own: LoopbackPool) -> None:
+    for name in ("ben", "cleo"):
+        own.start_worker(name, "--allow", "functions", "--ceiling", "1.0")
+    own.wait_for_workers()
+    with own.connect() as pool:
+        careful = pool.calls(check="agree")
+        assert careful.submit(slow, 7).result(90) == 7
+        job = pool.jobs(limit=1)[0]
+        assert (job.checked, list(job.evidence)) == (True, ["agreed"])
+        with pytest.raises(NotReproducible):
+            careful.submit(os.urandom, 8).result(90)
+        assert [worker.state for worker in pool.workers()] == ["online"] * 3
+        assert careful.submit(slow, 8).result(90) == 8
