@@ -33,6 +33,9 @@ not take a whole job for that."""
 MAX_SPEED = 1e16
 """Nothing computes or moves more a second."""
 
+ASKED_OF_ONE = 16
+"""Workers whose sums are made anew for each time that they are asked for."""
+
 DEFAULT_MEMORY_BYTES = 1 << 30
 
 MAX_PROGRAMS = 256
@@ -107,6 +110,9 @@ class Fleet:
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
         self._total: dict[str, float] | None = None
+        self._summary: FleetSummary | None = None
+        self._stale = 0
+        """Times that sums were asked for since they last were not quite true; −1: they are."""
         self._placed: list[FleetWorker] | None = None
         self._taking: int | None = None
         self.conduct: dict[str, int] = {}
@@ -139,8 +145,9 @@ class Fleet:
 
     def changed(self, *, fit: bool = False) -> None:
         """Speeds or duty changed: sums are made anew when asked for. `fit`: also who is there and what they take."""
-        self._total = None
+        self._stale = -1 if fit else max(0, self._stale)
         if fit:
+            self._total = self._summary = None
             self._placed = self._taking = None
             self.version += 1
 
@@ -176,7 +183,8 @@ class Fleet:
         return self._placed
 
     def total_speed(self) -> dict[str, float]:
-        """Speed × duty of all that take work, by speed key."""
+        """Speed × duty of all that take work, by speed key; of a large fleet as it was a moment ago."""
+        self._grow_stale()
         if self._total is None:
             total: dict[str, float] = {}
             for member in self._members.values():
@@ -187,7 +195,26 @@ class Fleet:
         return self._total
 
     def summary(self) -> FleetSummary:
-        """As planning sees it."""
+        """As planning sees it; of a large fleet as it was a moment ago."""
+        self._grow_stale()
+        if self._summary is None:
+            self._summary = self._summed_up()
+        return self._summary
+
+    def _grow_stale(self) -> None:
+        """Let go of sums that are no longer true.
+
+        Every heartbeat and every timing changes them a little, and to sum up takes as long as there are workers: so
+        those of many are asked for several times before they are made anew, at the same cost for each asking.
+        """
+        if self._stale < 0:
+            return
+        self._stale += 1
+        if self._stale * ASKED_OF_ONE >= len(self._members):
+            self._total = self._summary = None
+            self._stale = -1
+
+    def _summed_up(self) -> FleetSummary:
         speeds: dict[str, list[float]] = {}
         workers = 0
         for member in self._members.values():

@@ -7,12 +7,13 @@ jobs have one grain a strip.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
 from moregpu_kernels.operations import OUTPUT
 
-from moregpu.jobs import Planned
+from moregpu.jobs import Engine, Planned
 from moregpu.workloads.kernel.form import Form, form_of
 from moregpu.workloads.protocol import NOMINAL_BYTES, NOMINAL_FLOPS, Cost, FleetSummary, Needs, Plan
 
@@ -102,6 +103,15 @@ def make_plan(spec: KernelSpec, fleet: FleetSummary) -> Plan:
     key = f"{spec.kernel or form.operation}.{form.dtype}"
     by_flops = form.about.bound_by == "flops"
     speed = fleet.median_speed.get(key, 0.0) or (NOMINAL_FLOPS if by_flops else NOMINAL_BYTES)
+    plan_of = _plan_of if form.formula is None else _plan_of.__wrapped__  # a formula's operands cannot be looked up
+    return plan_of(form, key, speed, spec.engine, spec.device, spec.group, spec.memory_bytes)
+
+
+@lru_cache(64)
+def _plan_of(
+    form: Form, key: str, speed: float, engine: Engine, device: str | None, group: str | None, memory_bytes: int | None
+) -> Plan:
+    """The plan of all jobs that are alike: one object, worked out once."""
     total = form.tile_amount(form.rows, form.columns)
     aim = min(max(total / GRAINS_WANTED, GRAIN_MIN_S * speed), GRAIN_S * speed)
     rows, columns = _product_tile(form, aim) if form.about.form == "product" else (_band(form, aim), form.columns)
@@ -120,10 +130,10 @@ def make_plan(spec: KernelSpec, fleet: FleetSummary) -> Plan:
         ),
         needs=Needs(
             kind="kernel",
-            engine=spec.engine,
-            device=spec.device,
-            group=spec.group,
-            memory_bytes=max(spec.memory_bytes or 0, memory),
+            engine=engine,
+            device=device,
+            group=group,
+            memory_bytes=max(memory_bytes or 0, memory),
         ),
         layout=msgspec.json.decode(msgspec.json.encode(grid)),  # lists, as the store gives them back
         summary=_summary(grid, grains),
