@@ -46,7 +46,7 @@ def test_a_result_that_finds_the_disk_full_is_kept_by_its_worker_and_counts_once
     filled = fill(small_disk)
     with pytest.raises(OutOfSpace):
         rig.product(seed=2, size=1024)
-    until(lambda: refusals(rig) >= 3)
+    until(lambda: refusals(rig) >= 2)
     assert product.handle.status().state is JobState.RUNNING
     filled.unlink()
     product.is_right_and_once()
@@ -60,7 +60,7 @@ def test_a_coordinator_that_dies_on_a_full_disk_starts_on_it_and_goes_on_when_th
     product = rig.product(size=1024)
     product.until_leased(anna)
     filled = fill(small_disk)
-    until(lambda: refusals(rig) >= 3)
+    until(lambda: refusals(rig) >= 2)
     rig.local.kill_coordinator()
     filled.unlink()
     rig.local.start_coordinator()
@@ -82,5 +82,8 @@ def fill(disk: Path) -> Path:
 
 
 def refusals(rig: Rig) -> int:
-    """How often the coordinator could not keep something, as its log tells."""
-    return (rig.local.home / "logs" / "coordinator.log").read_text().count("a commit failed and was undone")
+    """How often something could not be kept, as the logs of the coordinator and of its worker tell."""
+    said = (rig.local.home / "logs" / "coordinator.log").read_text().count("a commit failed and was undone")
+    for log in rig.local.home.glob("state/worker-*/logs/worker.log"):
+        said += log.read_text().count("a blob has to wait")
+    return said
