@@ -18,10 +18,10 @@ import pytest
 
 from moregpu.platform.private import write_private
 from moregpu.wire.invite import parse_invite
-from moregpu.wire.messages import Bye, Hello, Started
+from moregpu.wire.messages import Bye, Heartbeat, Hello, Started
 from moregpu.worker.config import WorkerConfig
 from moregpu.worker.supervisor import run_worker
-from tests.worker.scripted import Coordinator, endless, tiny
+from tests.worker.scripted import Coordinator, endless, ref, tiny
 
 pytestmark = pytest.mark.slow  # each starts three processes
 
@@ -148,6 +148,28 @@ def test_agent_and_child_die_with_a_killed_supervisor(tmp_path: Path) -> None:
         agent, child = worker.agent, worker.child
         worker.process.kill()
         await coordinator.until(lambda: gone(agent) and gone(child))
+
+    tell(tmp_path, story)
+
+
+def test_a_machine_that_falls_asleep_in_mid_task_goes_on_with_it_when_it_wakes(tmp_path: Path) -> None:
+    async def story(coordinator: Coordinator, worker: Worker) -> None:
+        await coordinator.assign(endless(1))
+        await coordinator.until(lambda: bool(coordinator.all(Started)))
+        agent, child = worker.agent, worker.child
+        asleep = [psutil.Process(worker.process.pid), agent, child]
+        for process in asleep:
+            process.suspend()
+        coordinator.cut()  # nobody kept the connection alive meanwhile
+        await asyncio.sleep(3.0)  # longer than a look at the child may be late
+        for process in asleep:
+            process.resume()
+        await coordinator.online(2)
+        before = sum(child.cpu_times()[:2])
+        await coordinator.until(lambda: sum(child.cpu_times()[:2]) > before + 0.1)
+        assert worker.agent.pid == agent.pid and worker.child.pid == child.pid
+        assert coordinator.all(Heartbeat)[-1].held == [ref(endless(1))]
+        assert "replaced" not in worker.said() and "starting it again" not in worker.said()
 
     tell(tmp_path, story)
 
