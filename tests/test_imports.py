@@ -63,9 +63,7 @@ def test_what_the_sdk_may_load() -> None:
     assert {
         name for name in loaded if name.startswith(("moregpu.coordinator", "moregpu.worker", "moregpu.cli."))
     } == set()
-    assert not loaded_by("import moregpu; moregpu.Pool") & {"numpy", "rich", "websockets", "asyncio", "typer"} - {
-        "asyncio"
-    }
+    assert not loaded_by("import moregpu; moregpu.Pool") & {"numpy", "rich", "websockets", "cryptography", "typer"}
 
 
 def test_a_command_that_asks_the_pool_loads_little() -> None:
@@ -76,5 +74,6 @@ def test_a_command_that_asks_the_pool_loads_little() -> None:
         "with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()): main()"
     )
     assert not loaded_by(statement) & {
-        "numpy", "rich", "pydantic", "websockets", "asyncio", "starlette", "uvicorn", "moregpu.cli.serve",
+        "numpy", "rich", "pydantic", "websockets", "asyncio", "starlette", "uvicorn", "cryptography",
+        "moregpu.cli.serve",
     }  # fmt: skip

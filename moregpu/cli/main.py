@@ -14,7 +14,6 @@ from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
-from moregpu.cli.metavars import name_values
 from moregpu.errors import MoreGPUError
 
 PROGRAM = "moregpu"
@@ -59,6 +58,8 @@ COMMANDS: dict[str, Command] = {
 
 def main() -> NoReturn:
     """Run the command line; errors of the pool become one line on stderr and their own exit status."""
+    from moregpu.cli.metavars import name_values
+
     arguments = sys.argv[1:]
     try:
         command = typer.main.get_command(build(arguments))

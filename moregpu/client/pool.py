@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from moregpu.blobs.transfer import BlobHTTP
 from moregpu.client import bars
 from moregpu.client.access import Access, find_access
 from moregpu.client.admin import Administration
@@ -29,6 +28,8 @@ from moregpu.workloads.kernel.spec import KernelSpec, Operation
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from moregpu.blobs.transfer import BlobHTTP
 
     Floats = np.ndarray[Any, Any]
 
@@ -239,6 +240,8 @@ class Pool(Kernels["Floats", float], Administration, Functions):
 
     def blobs(self) -> BlobHTTP:
         """The way for bulk data; opened on first use."""
+        from moregpu.blobs.transfer import BlobHTTP  # ciphers load here: who only looks needs none
+
         with self._lock:
             if self._blobs is None:
                 access = self.doors.access
