@@ -11,7 +11,8 @@ from moregpu.client.functions.call import Call
 from moregpu.client.functions.caller import Caller
 from moregpu.client.functions.options import Chosen
 from moregpu.client.functions.pickled import as_pickled
-from moregpu.client.functions.program import Packer, Program
+from moregpu.client.functions.program import Packer, Program, name_of
+from moregpu.client.functions.progress import show_progress
 from moregpu.client.functions.shared import SHARED_TYPE
 from moregpu.encoding import Unencodable, encode
 
@@ -49,7 +50,9 @@ class Calls(Executor):
         `chunksize` is ignored: the pool cuts by measured time.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        return _in_order(self.submit_all(fn, zip(*iterables, strict=False)), until)
+        futures = self.submit_all(fn, zip(*iterables, strict=False))
+        show_progress(futures, name_of(fn), self.options.progress)
+        return _in_order(futures, until)
 
     def submit_all(self, fn: Callable[..., T], arguments: Iterable[tuple[Any, ...]]) -> list[Future[T]]:
         """Call `fn` once with each tuple of arguments; all are sent together."""

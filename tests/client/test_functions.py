@@ -1,0 +1,112 @@
+"""Calls before they leave: functions packed again only when they may have changed, bars, shared values."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import sys
+from concurrent.futures import Future
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from moregpu.client.functions.modules import is_own
+from moregpu.client.functions.program import Packer, Program, name_of
+from moregpu.client.functions.progress import show_progress
+from moregpu.client.functions.shared import Scattered, Shared
+from moregpu.jobs import Tensor
+
+FACTOR = 2
+TABLE = {0: 1}
+
+
+def scale(x: int) -> int:
+    return FACTOR * x
+
+
+def look(x: int) -> int:
+    return TABLE[0] * x
+
+
+def unpacked(program: Program) -> Any:
+    return pickle.loads(program.content)[0]  # noqa: S301
+
+
+def test_a_function_is_packed_again_only_when_what_it_refers_to_may_have_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packer = Packer()
+    first = packer.pack(scale, {})
+    assert packer.pack(scale, {}) is first
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 3)
+    again = packer.pack(scale, {})
+    assert unpacked(again)(2) == 6
+
+
+def test_what_may_change_in_place_is_packed_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    packer = Packer()
+    assert unpacked(packer.pack(look, {}))(2) == 2
+    monkeypatch.setitem(TABLE, 0, 5)
+    assert unpacked(packer.pack(look, {}))(2) == 10
+
+
+def test_a_cell_that_changed_is_seen() -> None:
+    packer, count = Packer(), 1
+
+    def counted() -> int:
+        return count
+
+    assert unpacked(packer.pack(counted, {}))() == 1
+    count = 2
+    assert unpacked(packer.pack(counted, {}))() == 2
+
+
+def test_names_of_functions() -> None:
+    assert name_of(functools.partial(scale, 1)) == "scale"
+    assert name_of(scale) == "scale"
+
+
+def test_ones_own_modules_are_told_from_installed_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = ModuleType("my_own_module")
+    own.__file__ = str(tmp_path / "my_own_module.py")
+    monkeypatch.setitem(sys.modules, "my_own_module", own)
+    assert is_own("my_own_module")
+    assert is_own("__main__")
+    assert not is_own("numpy")
+    assert not is_own("json")
+    assert not is_own("moregpu.client.pool")
+
+
+def test_shared_values_are_found_wherever_arguments_name_them() -> None:
+    scattered, tensor = Scattered(), Tensor(dtype="uint8", shape=(1,), data=b"x")
+    shared = scattered.put("ab" * 16, tensor)
+    for value in ((shared,), {"a": [shared]}, [1, (2, {"b": shared})]):
+        assert scattered.named_in(value) == {f"shared/{'ab' * 16}": tensor}
+    assert scattered.named_in((1, "x")) == {}
+    with pytest.raises(KeyError, match="another pool"):
+        scattered.named_in([Shared("cd" * 16)])
+
+
+def test_a_map_that_takes_long_shows_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    futures: list[Future[Any]] = [Future() for _ in range(4)]
+    show_progress(futures, "train", True)
+    for future in futures:
+        now[0] += 0.7
+        future.set_result(1)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rsplit(" ", 1)[1] for line in lines] == ["2/4", "3/4", "4/4"]
+    show_progress([Future()], "train", None)  # nobody looks: no bar
+
+
+def test_a_map_that_is_over_at_once_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    futures: list[Future[Any]] = [Future() for _ in range(4)]
+    show_progress(futures, "train", True)
+    for future in futures:
+        future.set_result(1)
+    assert capsys.readouterr().err == ""
