@@ -34,6 +34,7 @@ from moregpu.coordinator.store.protocol import (
     WorkerRow,
 )
 from moregpu.coordinator.trust import is_on_probation
+from moregpu.coordinator.wholes import Wholes
 from moregpu.errors import DigestMismatch, HandshakeFailed, MoreGPUError
 from moregpu.jobs import Blob, Check, Evidence, TaskState, Tensor
 from moregpu.wire.api import ResultManifest
@@ -74,6 +75,7 @@ class Judge:
     ) -> None:
         self._store = store
         self._blobs = blobs
+        self._wholes = Wholes(blobs)
         self._hopeless = hopeless
         self._pool_id = pool_id
         self._clock = clock
@@ -255,7 +257,7 @@ class Judge:
 
     def _open_inputs(self, assignment: Assignment) -> dict[str, Any]:
         try:
-            return {name: plain_part(tensor, self._blobs) for name, tensor in assignment.inputs.items()}
+            return {name: self._wholes.part(tensor) for name, tensor in assignment.inputs.items()}
         except DigestMismatch as error:
             raise InputLost(f"an input cannot be opened: {error.detail}") from error
 
