@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _DATA = (Opcode.BINARY, Opcode.TEXT, Opcode.CONT)
 _BROKEN = 1006
+_LEAVE_S = 1.0
 
 
 class Closed(Exception):
@@ -114,12 +115,14 @@ class WebSocket:
 
     def close(self) -> None:
         """Say goodbye and close; from any thread."""
-        try:
-            with self._lock:
+        if self._lock.acquire(timeout=_LEAVE_S):  # else somebody writes to an end that does not read: no goodbye
+            try:
                 self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
                 self._flush()
-        except (NotOpen, ProtocolError, OSError):
-            pass  # it is over already
+            except (NotOpen, ProtocolError, OSError):
+                pass  # it is over already
+            finally:
+                self._lock.release()
         self._duplex.close()
 
     def _opened(self, until: float) -> None:

@@ -217,6 +217,37 @@ def test_closing_wakes_who_receives(server: Server) -> None:
     assert len(ended) == 1
 
 
+def test_closing_does_not_wait_for_an_end_that_does_not_read(server: Server) -> None:
+    gone = threading.Event()
+
+    def serve(peer: Peer) -> None:
+        peer.open()
+        gone.wait(60)
+
+    server.serve = serve
+    socket = server.connect(ping_s=300.0)
+    sent: list[int] = []
+
+    def send() -> None:
+        with pytest.raises(Closed):
+            while True:
+                socket.send(bytes(1 << 20))
+                sent.append(1)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    before = -1
+    while before < len(sent) or not sent:  # until it stands still
+        before = len(sent)
+        thread.join(0.3)
+    closing = threading.Thread(target=socket.close)
+    closing.start()
+    closing.join(30)
+    thread.join(30)
+    assert (closing.is_alive(), thread.is_alive()) == (False, False)
+    gone.set()
+
+
 def test_a_message_over_the_limit_ends_the_connection(server: Server) -> None:
     def serve(peer: Peer) -> None:
         peer.open()
