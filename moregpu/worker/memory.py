@@ -16,6 +16,7 @@ ALIGNMENT = 64
 """Values start at multiples of a cache line, as vector instructions like it."""
 
 _NUMBER_BYTES = 8
+_ADD_SEALS, _FUTURE_WRITE, _SIZE, _SEALED = 1033, 0x10, 0x2 | 0x4, 0x1  # linux/fcntl.h
 
 
 class Region:
@@ -31,6 +32,13 @@ class Region:
         """Bytes [start, start + size)."""
         return memoryview(self._map)[start : start + size_bytes]
 
+    def seal(self) -> None:
+        """From now on whoever it is passed to can read it alone, and nobody changes its size. Raises `OSError`."""
+        if hasattr(os, "memfd_create"):
+            import fcntl
+
+            fcntl.fcntl(self.fd, _ADD_SEALS, _FUTURE_WRITE | _SIZE | _SEALED)
+
     def close(self) -> None:
         """Give the descriptor back, once; the mapping goes when its last view does."""
         if self.fd >= 0:
@@ -41,7 +49,7 @@ class Region:
 
 def _anonymous(size_bytes: int) -> int:
     if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("moregpu")
+        fd = os.memfd_create("moregpu", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())
@@ -120,7 +128,11 @@ class AttachedRegions:
             name, fds, _, _ = socket.recv_fds(self._passing, _NUMBER_BYTES, 1)
             if not fds:
                 raise EOFError("the agent is gone")
-            self._maps[int.from_bytes(name, "little")] = mmap.mmap(fds[0], 0)
+            try:
+                memory = mmap.mmap(fds[0], 0)
+            except PermissionError:  # sealed: to be read alone
+                memory = mmap.mmap(fds[0], 0, prot=mmap.PROT_READ)
+            self._maps[int.from_bytes(name, "little")] = memory
             os.close(fds[0])
         return self._maps[number]
 

@@ -25,6 +25,7 @@ from moregpu.worker.memory import Region, RegionPool, offsets
 from moregpu.worker.residents import Resident, Residents
 from moregpu.worker.session import Key, WorkerSession, is_tiny, key_of
 from moregpu.worker.transfers import Transfers
+from moregpu.workloads.function.spec import SHARED
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ class Work:
         self._next = 1
         self._regions = RegionPool()
         self._residents = Residents(resident_bytes, self._regions)
+        self._shared = Residents(resident_bytes, self._regions)  # functions' scattered values: never kernels' memory
         self._unload_s = unload_s
         self._unloading: asyncio.TimerHandle | None = None
         self._room = asyncio.Semaphore(LARGE_AT_ONCE)
@@ -158,6 +160,7 @@ class Work:
         if self._unloading is not None:
             self._unloading.cancel()
         self._residents.clear()
+        self._shared.clear()
         self._regions.close()
 
     # -- tiny tasks
@@ -210,8 +213,7 @@ class Work:
                 return
             region: Region | None = None
             try:
-                if not isinstance(work.compute, FunctionRoom):  # a stranger's process shares nothing with other tasks
-                    await self._hold(work)
+                await self._hold(work)
                 names, sizes = _layout(work.assignment, work.residents)
                 starts, size = offsets(sizes)
                 is_function = isinstance(work.compute, FunctionRoom)
@@ -234,17 +236,23 @@ class Work:
 
     async def _hold(self, work: _Work) -> None:
         """Find the inputs that are kept open, and open those that from now on are to be."""
+        is_function = isinstance(work.compute, FunctionRoom)
+        residents = self._shared if is_function else self._residents
         for name, tensor in work.assignment.inputs.items():
+            if is_function and not name.startswith(SHARED):
+                continue
             closed: list[Region] = []
-            resident = self._residents.take(tensor, closed)
+            resident = residents.take(tensor, closed)
             self._children_forget(closed)
             if resident is None:
                 continue
             if not resident.opened:
                 try:
                     await self._transfers.open_whole(resident, work.unwanted)
+                    if is_function:
+                        resident.region.seal()  # a stranger's process must not change what the next one reads
                 except BaseException:
-                    self._residents.drop(resident)
+                    residents.drop(resident)
                     raise
             work.residents[name] = resident
 
@@ -257,6 +265,7 @@ class Work:
 
     def _unload(self) -> None:
         self._unloading = None
+        self._shared.clear()
         self._children_forget(self._residents.clear())
 
     def _children_forget(self, closed: list[Region]) -> None:
@@ -278,13 +287,10 @@ class Work:
         work.in_child = True
         # While the child computes: the digests that the statement needs.
         describing = asyncio.ensure_future(self._transfers.describe(assignment, work.residents))
-        if isinstance(work.compute, FunctionRoom):
-            work.compute.give(_run_task(work, places, outputs, region), region=region)
-        else:
-            for name, resident in work.residents.items():
-                places[name] = _resident_place(assignment.inputs[name], resident)
-            kept_open = [resident.region for resident in work.residents.values()]
-            work.compute.give(_run_task(work, places, outputs, region), region=region, residents=kept_open)
+        for name, resident in work.residents.items():
+            places[name] = _resident_place(assignment.inputs[name], resident)
+        kept_open = [resident.region for resident in work.residents.values()]
+        work.compute.give(_run_task(work, places, outputs, region), region=region, residents=kept_open)
         try:
             answer = await asyncio.shield(work.answer)
         except asyncio.CancelledError:

@@ -23,6 +23,7 @@ class CallTask(msgspec.Struct, kw_only=True):
     shared: dict[str, Span]
     raw: bytes
     region: Region | None
+    residents: tuple[Region, ...] = ()  # what many tasks read
     seed: int
     time_limit_s: float | None  # of each call
     is_alone: bool  # whether nothing of it may be there for the next

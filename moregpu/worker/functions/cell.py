@@ -113,6 +113,7 @@ class Cell:
         self.is_closed = False
         self.loaded: set[str] = set()
         """Programs that the child has."""
+        self._passed: set[int] = set()
         self.journal = JournalReader()
         self._owner = owner
         self._loop = asyncio.get_running_loop()
@@ -145,8 +146,9 @@ class Cell:
             self._child.send(frame(header, raw))
 
     def pass_region(self, region: Region) -> None:
-        """Give the child a region's descriptor, ahead of the frame that names it."""
-        if self._passing is not None:
+        """Give the child a region's descriptor, once, ahead of the frame that names it."""
+        if self._passing is not None and region.number not in self._passed:
+            self._passed.add(region.number)
             try:
                 pass_region(self._passing, region)
             except OSError:
@@ -234,6 +236,7 @@ class Cell:
             self._loop, ours, lambda data: self._child_said(number, frames, data), lambda: self._child_closed(number)
         )
         self.loaded.clear()
+        self._passed.clear()
 
     def _drop_child(self) -> None:
         if self._child is not None:

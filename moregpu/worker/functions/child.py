@@ -65,7 +65,8 @@ class Child:
         program = self._programs[order.digest]
         for digest, where in order.shared.items():
             if digest not in self._shared:
-                self._shared[digest] = _part(memory, where)
+                lies_in = memory if where.resident is None else memoryview(self._regions.map(where.resident))
+                self._shared[digest] = _part(lies_in, where)
         start = order.where.start
         for index, size in enumerate(order.calls):
             reseed(order.seed + index)

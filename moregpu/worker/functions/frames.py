@@ -21,10 +21,11 @@ class _Frame(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Span(_Frame, frozen=True, kw_only=True, array_like=True):
-    """Bytes of a task: in the frame's raw part, or in the task's region."""
+    """Bytes of a task: in the frame's raw part, or in the task's region, or in one that many tasks read."""
 
     start: int
     size_bytes: int
+    resident: int | None = None
 
 
 # ---- agent → zygote --------------------------------------------------------------------------------------------------

@@ -183,8 +183,8 @@ class Lane:
         self._cell.journal.clear()
         self._calls_seen, self._call_since_s = 0, self._meter.worked_s
         region = task.region
-        if region is not None:
-            self._cell.pass_region(region)
+        for each in task.residents if region is None else (region, *task.residents):
+            self._cell.pass_region(each)
         number = None if region is None else region.number
         raw = b"" if region is not None else task.raw
         if task.digest not in self._cell.loaded:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -119,11 +119,13 @@ class FunctionRoom:
 
     # -- what the agent asks
 
-    def give(self, task: RunTask, raw: bytes = b"", region: Region | None = None) -> None:
-        """Queue a task; `region` holds its inputs, where it has one."""
+    def give(
+        self, task: RunTask, raw: bytes = b"", region: Region | None = None, residents: Sequence[Region] = ()
+    ) -> None:
+        """Queue a task; `region` holds its inputs, where it has one, `residents` values that many tasks read."""
         try:
             plan = msgspec.msgpack.decode(task.parameters, type=CallPlan)
-            made = _call_task(task, plan, raw, region)
+            made = _call_task(task, plan, raw, region, tuple(residents))
             if plan.network and not self._network:
                 raise EngineError("this worker's owner gives functions no network")
         except (msgspec.MsgspecError, MoreGPUError, LookupError) as error:
@@ -357,9 +359,14 @@ class FunctionRoom:
         self._owner.failed(number, error)
 
 
-def _call_task(task: RunTask, plan: CallPlan, raw: bytes, region: Region | None) -> CallTask:
+def _call_task(
+    task: RunTask, plan: CallPlan, raw: bytes, region: Region | None, residents: tuple[Region, ...]
+) -> CallTask:
     """A task as lanes know it. Raises `LookupError` where an input is missing, `EngineError` where one is too short."""
-    spans = {name: Span(start=place.start, size_bytes=place.size_bytes) for name, place in task.inputs.items()}
+    spans = {
+        name: Span(start=place.start, size_bytes=place.size_bytes, resident=place.resident)
+        for name, place in task.inputs.items()
+    }
     if sum(plan.calls) != spans[ARGUMENTS].size_bytes:
         raise EngineError("the arguments are not as long as the calls say")
     return CallTask(
@@ -382,6 +389,7 @@ def _call_task(task: RunTask, plan: CallPlan, raw: bytes, region: Region | None)
         shared={name.removeprefix(SHARED): span for name, span in spans.items() if name.startswith(SHARED)},
         raw=raw,
         region=region,
+        residents=residents,
         seed=task.seed,
         time_limit_s=task.time_limit_s,
         is_alone=plan.isolate == "task",
