@@ -130,19 +130,3 @@ def test_jobs_accepted_with_nobody_there_run_when_somebody_comes(lone: LoopbackP
         lone.start_coordinator()
         lone.start_worker("anna")
         assert handle.wait(60).checked
-
-
-@pytest.mark.acceptance
-def test_twenty_kills_of_the_coordinator_lose_and_double_nothing(lone: LoopbackPool) -> None:
-    start_slow(lone, "anna", "ben")
-    rng = np.random.default_rng(9)
-    handles: list[JobHandle] = []
-    with lone.connect() as pool:
-        for _ in range(20):
-            handles += [pool.benchmark("matmul", 512, seed=int(rng.integers(1 << 30))) for _ in range(5)]
-            handles[-int(rng.integers(1, 6))].wait(60)  # somewhere in the middle of the five
-            lone.kill_coordinator()
-            lone.start_coordinator()
-        for handle in handles:
-            assert handle.wait(120).checked
-        assert pool.audit().ok
