@@ -261,7 +261,7 @@ def decoded_as(data: bytes | bytearray, type: type[T], *, packed: bool = False, 
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"{what} is not what was expected: {error}", "see GET /v1/openapi.json") from error
     except (RecursionError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"{what} is nested too deeply, or is no text") from error
+        raise InvalidRequest(f"{what} is nested too deeply, or is no text", "see GET /v1/openapi.json") from error
 
 
 LINGER_S = 2.0
