@@ -13,6 +13,8 @@ import pytest
 
 from moregpu.coordinator import listen
 from moregpu.coordinator.api import ask
+from moregpu.coordinator.api.problems import problem_headers
+from moregpu.errors import MoreGPUError, TooManyRequests, Unavailable
 
 from .conftest import Pool
 
@@ -214,3 +216,10 @@ def test_a_small_answer_is_one_tls_record(pool: Pool) -> None:
     secure.sendall(f"GET /health HTTP/1.1\r\nHost: {pool.address}\r\n\r\n".encode())
     assert secure.recv(65536).endswith(b"}")
     secure.close()
+
+
+@pytest.mark.parametrize("error", [Unavailable("the disk is away"), TooManyRequests("slower, please")])
+def test_who_is_turned_away_for_now_is_told_when_to_come_back(error: MoreGPUError) -> None:
+    """A stampede after a restart spreads out: clients that obey nothing else obey this header."""
+    seconds = dict(problem_headers(error))[b"retry-after"]
+    assert int(seconds) >= 1
