@@ -1,9 +1,9 @@
 """Inputs that come again, kept open: whole tensors in shared memory, each in a region of its own.
 
-A weight that many jobs name is decrypted once; a compute child maps its region once, takes from it the part that a task
-means, and a graphics adapter keeps what was uploaded of it. Only what was opened more than once altogether is kept, so
-what is needed once costs nothing more than before. The least recently used goes first; all go when nothing has been
-computed for a while.
+A weight that many jobs name, or a matrix of which one job's tasks need columns, is decrypted once; a compute child maps
+its region once, takes from it the part that a task means, and a graphics adapter keeps what was uploaded of it. Only
+what was opened more than once altogether is kept, so what is needed once costs nothing more than before. The least
+recently used goes first; all go when nothing has been computed for a while.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
+from moregpu.blobs.format import RECORD_BYTES
 from moregpu.blobs.regions import spans
 from moregpu.jobs import Blob, Tensor
 from moregpu.wire.statement import content_digest, scattered_digest
@@ -78,11 +79,13 @@ class Residents:
         blob = tensor.data
         if not isinstance(blob, Blob) or not LEAST_BYTES <= blob.size_bytes <= self._limit_bytes * LARGEST_SHARE:
             return None
+        if tensor.whole_bytes != blob.size_bytes or len(tensor.region or tensor.shape) != len(tensor.shape):
+            return None  # whoever opens it says what is wrong
         name = (blob.digest, blob.key)
         resident = self._kept.get(name)
         if resident is None:
-            opened = self._opened_bytes.pop(name, 0) + tensor.part_bytes
-            if tensor.whole_bytes != blob.size_bytes or opened <= blob.size_bytes or not self._room(blob, closed):
+            opened = self._opened_bytes.pop(name, 0) + _opened_bytes(tensor)
+            if opened <= blob.size_bytes or not self._room(blob, closed):
                 self._count(name, opened)
                 return None
             resident = self._kept[name] = Resident(blob, self._regions.fresh(blob.size_bytes))
@@ -120,6 +123,15 @@ class Residents:
         self._opened_bytes[name] = opened_bytes
         if len(self._opened_bytes) > COUNTED:
             self._opened_bytes.popitem(last=False)
+
+
+def _opened_bytes(tensor: Tensor) -> int:
+    """What is opened for a part: columns of a matrix lie in every record of its rows."""
+    region, shape = tensor.region, tensor.shape
+    if region is None or region[1:] == tuple((0, size) for size in shape[1:]):
+        return tensor.part_bytes
+    row_bytes = tensor.whole_bytes // shape[0]
+    return tensor.part_bytes if row_bytes >= RECORD_BYTES else (region[0][1] - region[0][0]) * row_bytes
 
 
 def _windows(plain: memoryview, pieces: Iterable[tuple[int, int]]) -> Iterator[memoryview]:

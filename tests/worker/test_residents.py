@@ -53,9 +53,14 @@ def test_what_comes_again_is_kept_and_found_by_every_later_task(residents: Resid
 
 
 def test_the_parts_of_one_job_are_not_a_second_use(residents: Residents) -> None:
-    quarters = [tensor("a", region=((0, 256), (at, at + 256))) for at in range(0, 1024, 256)]
+    quarters = [tensor("a", region=((at, at + 64), (0, 1024))) for at in range(0, 256, 64)]
     assert [kept(residents, quarter) for quarter in quarters] == [None] * 4
     assert kept(residents, quarters[0]) is not None
+
+
+def test_columns_have_every_record_opened_so_the_second_task_of_a_job_finds_it_kept(residents: Residents) -> None:
+    assert kept(residents, tensor("a", region=((0, 256), (0, 256)))) is None
+    assert kept(residents, tensor("a", region=((0, 256), (256, 512)))) is not None
 
 
 def test_a_blob_under_another_key_is_another(residents: Residents) -> None:
