@@ -112,8 +112,11 @@ def test_uploading_the_same_again_is_answered_at_once(pool: Pool, token: str, bl
 def test_two_who_hold_the_same_sealed_bytes_both_may_read(pool: Pool, token: str, blob: tuple[str, bytes]) -> None:
     digest, data = blob
     other = pool.token("submitter")
-    assert pool.ask("PUT", f"/v1/blobs/{digest}", other, data).status == 201
     assert pool.ask("PUT", f"/v1/blobs/{digest}", token, data).status == 201
+    for verb in ("GET", "HEAD"):
+        hidden = pool.ask(verb, f"/v1/blobs/{digest}", other)
+        assert (hidden.status, data in hidden.body) == (404, False)
+    assert pool.ask("PUT", f"/v1/blobs/{digest}", other, data).status == 201
     assert pool.ask("GET", f"/v1/blobs/{digest}", other).body == data
     assert pool.ask("GET", f"/v1/blobs/{digest}", token).body == data
 

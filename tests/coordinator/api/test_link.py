@@ -159,10 +159,15 @@ def test_what_is_refused_says_why_and_closes_its_id_alone(pool: Pool, token: str
         line.send(Follow(id=3, job=theirs))
         line.send(Show(id=4, job=theirs))
         line.send(Cancel(id=5, job="j-nothing"))
-        refused = {message.id: message for message in (line.receive() for _ in range(5))}
+        line.send(Cancel(id=6, job=theirs))
+        line.send(Follow(id=7, job=theirs, parts=True))
+        refused = {message.id: message for message in (line.receive() for _ in range(7))}
         assert all(isinstance(message, Refused) for message in refused.values())
         codes = {id: message.problem.type.removeprefix("about:moregpu/") for id, message in refused.items()}
-        assert codes == {1: "invalid-job", 2: "invalid-request", 3: "not-found", 4: "not-found", 5: "not-found"}
+        assert codes == {
+            1: "invalid-job",
+            2: "invalid-request",
+        } | dict.fromkeys((3, 4, 5, 6, 7), "not-found")
         line.submit(1, early=True)
         assert isinstance(line.receive(), Accepted)
         line.submit(1, early=True)  # still open
