@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import benchmarks.throttle
-from benchmarks.throttle_plant import STEP_S, Trace, free_of, perfect, recorded, reversals
+from benchmarks.throttle_plant import STEP_S, Trace, drive, free_of, measure, ours, perfect, recorded, reversals
 from moregpu.worker.probes.record import Recording, Sample
 from moregpu.worker.throttle.controller import ACTIVE_DUTY, ACTIVE_HOLD_S, RISE_PER_S
 
@@ -61,3 +61,16 @@ def test_a_recording_holds_shares_and_seconds_alone(file: Path) -> None:
     assert len(recording.samples) * recording.period_s >= 200.0
     assert all(0.0 <= sample.others <= 1.0 for sample in recording.samples)
     assert set(msgspec.json.decode(file.read_bytes())) <= {"version", "system", "cores", "period_s", "samples", "of"}
+
+
+@pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.stem)
+def test_the_controller_harvests_nearly_all_that_its_rules_allow_on_a_real_machine(file: Path) -> None:
+    trace = recorded(msgspec.json.decode(file.read_bytes(), type=Recording))
+    free = free_of(trace)
+    duty = drive(trace, 0, ours())
+    taken = float(np.minimum(duty, free).sum())
+    assert taken / float(perfect(free).sum()) >= 0.90
+    if trace.use.mean() < benchmarks.throttle.FULL:
+        assert taken / float(free.sum()) >= 0.80
+        assert measure(trace, duty)["reversals_per_min"] == 0.0
+    assert float(np.maximum(trace.use + duty - 1.0, 0.0).mean()) <= 0.05
