@@ -39,14 +39,11 @@ def facts(**values: Any) -> dict[str, Any]:
 
 
 def set_up(level: str = "info", *, path: Path | None = None, stream: TextIO | None = None) -> logging.Handler:
-    """Send all logging, as JSON lines, to a file (rotated, 0600) or a stream (standard error by default)."""
-    handler: logging.Handler
-    if path is not None:
-        private_folder(path.parent)
-        path.touch(mode=0o600)
-        handler = RotatingFileHandler(path, maxBytes=LOG_FILE_BYTES, backupCount=LOG_FILES_KEPT, encoding="utf-8")
-    else:
-        handler = logging.StreamHandler(stream or sys.stderr)
+    """Send all logging, as JSON lines, to a file (rotated, 0600) or a stream (standard error by default).
+
+    A file that cannot be written, on a full disk say, stops nobody: that is said once, and nothing is logged.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr) if path is None else _file(path)
     handler.setFormatter(JsonLines())
     root = logging.getLogger()
     for old in list(root.handlers):
@@ -56,6 +53,17 @@ def set_up(level: str = "info", *, path: Path | None = None, stream: TextIO | No
     root.setLevel(level.upper())
     logging.raiseExceptions = False  # a log that cannot be written is no reason to print tracebacks at people
     return handler
+
+
+def _file(path: Path) -> logging.Handler:
+    try:
+        private_folder(path.parent)
+        path.touch(mode=0o600)
+        return RotatingFileHandler(path, maxBytes=LOG_FILE_BYTES, backupCount=LOG_FILES_KEPT, encoding="utf-8")
+    except OSError as error:
+        if sys.stderr is not None:
+            sys.stderr.write(f"moregpu: {path} cannot be written ({error.strerror}): nothing is logged\n")
+        return logging.NullHandler()
 
 
 def thread_ended(ended: threading.ExceptHookArgs) -> None:

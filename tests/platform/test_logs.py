@@ -124,3 +124,14 @@ def test_what_ends_a_thread_is_in_the_log_and_nowhere_else(
     assert line["message"] == "the thread icon ended"
     assert "ZeroDivisionError" in line["traceback"]
     assert capfd.readouterr().err == ""
+
+
+def test_a_log_that_cannot_be_written_is_told_once_and_stops_nobody(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "logs").touch(mode=0o600)  # where a folder should be: no user, root neither, can write below it
+    set_up(path=tmp_path / "logs" / "tray.log")
+    logging.getLogger("moregpu.test").error("hello")
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1
+    assert "tray.log cannot be written (Not a directory)" in said
