@@ -119,9 +119,13 @@ class Show(
 class Cancel(
     _ToLink, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="cancel", tag_field="type"
 ):
-    """End a job of one's own: answered by `Shown` or `Refused`, which close the id."""
+    """End a job of one's own: answered by `Shown` or `Refused`, which close the id.
 
-    job: Name
+    By its id, or, before that is known, by the key that it was submitted under.
+    """
+
+    job: Name = ""
+    idempotency_key: Name = ""
 
 
 class Subscribe(

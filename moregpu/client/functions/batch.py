@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -30,8 +31,8 @@ class Sender(Protocol):
         """Download a blob on a thread, then call `then` there."""
         ...
 
-    def cancel_job(self, job: str) -> None:
-        """End a job."""
+    def cancel_job(self, job: str, idempotency_key: str = "") -> None:
+        """End a job, by its id or the key that it was submitted under."""
         ...
 
     def again(self, calls: Sequence[Call]) -> None:
@@ -53,7 +54,7 @@ class Batch:
     def __init__(self, sender: Sender, calls: list[Call]):
         self.calls = calls
         self.job = ""
-        self.link_id = -1
+        self.idempotency_key = secrets.token_hex(16)
         self._sender = sender
         self._lock = threading.Lock()
         self._covered = [False] * len(calls)
@@ -230,10 +231,8 @@ class Batch:
         """One of its futures was cancelled: when nobody wants any of it, the job ends."""
         if not all(call.future.done() for call in self.calls):
             return
-        if self.job:
-            self._sender.cancel_job(self.job)
-        else:
-            self._cancel_soon = True
+        self._cancel_soon = not self.job  # it may not be there yet
+        self._sender.cancel_job(self.job, self.idempotency_key)
 
     def cancel(self) -> None:
         """Cancel every call that has no result."""

@@ -202,7 +202,7 @@ class Caller:
     def _ask(self, batch: Batch, spec: FunctionSpec) -> None:
         import msgspec
 
-        raw, key = msgspec.Raw(msgspec.msgpack.encode(spec)), secrets.token_hex(16)
+        raw, key = msgspec.Raw(msgspec.msgpack.encode(spec)), batch.idempotency_key
         try:
             self._link().ask(
                 lambda id: wire.Submit(id=id, spec=raw, idempotency_key=key, parts=batch.wants_parts, output=True),
@@ -233,10 +233,11 @@ class Caller:
 
         self._threads().submit(work)
 
-    def cancel_job(self, job: str) -> None:
+    def cancel_job(self, job: str, idempotency_key: str = "") -> None:
         """End a job; whoever cancels does not wait for it."""
         try:
-            self._link().ask(lambda id: wire.Cancel(id=id, job=job), lambda _: None)
+            key = "" if job else idempotency_key
+            self._link().ask(lambda id: wire.Cancel(id=id, job=job, idempotency_key=key), lambda _: None)
         except MoreGPUError:
             pass  # the coordinator is away: it ends jobs whose submitter is gone by itself
 

@@ -156,7 +156,7 @@ class Link:
                 view = await self._desk.view(self._ask.who, row, detail=asked.detail)
                 self._tell(Shown(id=asked.id, job=view), packed)
             case Cancel():
-                row = await self._desk.cancel(self._ask.who, asked.job)
+                row = await self._desk.cancel(self._ask.who, asked.job or await self._under(asked.idempotency_key))
                 self._tell(Shown(id=asked.id, job=await self._desk.view(self._ask.who, row)), packed)
             case Subscribe():
                 await self._stream(asked, packed)
@@ -201,6 +201,13 @@ class Link:
         while row.state not in JOB_ENDED:
             row = await self._desk.wait(row.id, LONG_S)
         self._tell(Ended(id=id, job=await self._desk.view(self._ask.who, row)), packed)
+
+    async def _under(self, key: str) -> str:
+        """Their job that was submitted under a key."""
+        row = await self._desk.store.job_under_key(self._ask.who.id, key) if key else None
+        if row is None:
+            raise NotFound("there is no job of yours under that key")
+        return row.id
 
     async def _own(self, id: str) -> JobRow:
         """A job of theirs: following shows its outputs."""

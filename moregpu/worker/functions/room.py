@@ -28,7 +28,7 @@ from moregpu.worker.memory import Region
 from moregpu.worker.sandbox.box import Box, Runtime, code_folder
 from moregpu.worker.sandbox.level import Level, readable_paths
 from moregpu.worker.sandbox.usage import family, folder_bytes, resident_bytes
-from moregpu.workloads.function.spec import ARGUMENTS, PROGRAM, RESULTS, SHARED, CallPlan
+from moregpu.workloads.function.spec import ARGUMENTS, MAX_RESULT_BYTES, PROGRAM, RESULTS, SHARED, CallPlan
 
 TICK_S = 0.03
 """Period of the look at duty and limits while calls run: a slice is at most that long."""
@@ -44,8 +44,6 @@ SPARE_LANES = 2
 
 PROCESSES = 256
 """Of one sandbox."""
-
-MAX_RESULT_BYTES = 4 << 30
 
 _log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ RESULTS = "results"
 MAX_CALLS = 10_000
 """Calls of one job; the SDK cuts longer maps."""
 
-MAX_RESULT_BYTES = 4 << 30
+MAX_RESULT_BYTES = 1 << 30
 """What one task's results may take at most."""
 
 Form = Literal["pickle", "script"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from moregpu.wire.link import Accepted, Follow
+from moregpu.wire.link import Accepted, Cancel, Follow, Refused, Shown
 
 from .conftest import Pool
 from .test_link import link
@@ -86,3 +86,19 @@ def test_who_comes_back_in_time_finds_the_calls_running(quick: Pool) -> None:
         assert state_after(quick, token, other, "cancelled") == "cancelled"  # it had less time than the first
         assert state_after(quick, token, job, "queued") == "queued"
     assert state_after(quick, token, job, "cancelled") == "cancelled"
+
+
+def test_a_job_is_cancelled_by_its_key_before_its_id_is_known(quick: Pool) -> None:
+    token = quick.token("submitter")
+    with link(quick, token) as line:
+        line.submit(1, spec(), idempotency_key="mine")
+        until = time.monotonic() + 10
+        while not quick.ask("GET", "/v1/jobs", token).json()["items"] and time.monotonic() < until:
+            time.sleep(0.01)
+        line.send(Cancel(id=2, idempotency_key="mine"))
+        assert line.until(Shown, 2).job.state == "cancelled"
+        line.send(Cancel(id=3, idempotency_key="nobody's"))
+        assert line.until(Refused, 3).problem.type.endswith("not-found")
+    with link(quick, quick.token("submitter")) as other:
+        other.send(Cancel(id=4, idempotency_key="mine"))
+        assert other.until(Refused, 4).problem.type.endswith("not-found")
