@@ -199,7 +199,7 @@ def test_a_revoked_token_opens_nothing(pool: Pool) -> None:
     made = pool.ask("POST", "/v1/tokens", pool.admin, {"label": "short", "role": "viewer"}).json()
     token = parse_client_line(made["line"]).token
     me = pool.ask("GET", "/v1/me", token).json()
-    assert me == {"id": made["id"], "label": "short", "role": "viewer"}
+    assert me == {"id": made["id"], "label": "short", "role": "viewer", "scope": "all", "kinds": []}
     listed = pool.ask("GET", "/v1/tokens", pool.admin)
     assert token.encode() not in listed.body
     assert next(item for item in listed.json() if item["id"] == made["id"])["used_at"] is not None
