@@ -87,8 +87,9 @@ class Connection:
                     return
                 messages = self.channel.receive(data)
                 self._woken.set()  # the handshake's reply waits to be sealed
-                for message in messages:
-                    await self._receive(message)
+                del data  # nothing of it is held on to: the next may be long in coming
+                while messages:
+                    await self._receive(messages.pop(0))
         except HandshakeFailed as error:
             log.info("connection refused", extra={"peer": self.peer, "reason": error.detail})
             self._ending = self._ending or (1008, error.code)

@@ -19,9 +19,12 @@ from moregpu.jobs import AttemptState, JobState, TaskState, Tensor
 from moregpu.workloads import JobSpec, KernelSpec, kind_of, workload
 from moregpu.workloads.protocol import FleetSummary, WorkerProfile
 
-CANARY_SIDE = 32
+CANARY_SIDE = 16
 CANARY_LARGEST = 8
-"""Integers up to this: products of 32 of them are exact in float32 in any order of summation."""
+"""Integers up to this: sums of so many products of them are exact in float32 in any order.
+
+A small canary, since the two messages that carry one are the largest that most sessions ever see, and a TLS connection
+keeps buffers of that size for good."""
 
 LADDER: tuple[tuple[str, tuple[int, ...], tuple[str, ...]], ...] = (
     ("matmul", (256, 512, 1024), ("matmul",)),

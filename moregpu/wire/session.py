@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -40,6 +41,12 @@ Packed = TypeVar("Packed")
 _ENCODER = msgspec.msgpack.Encoder()
 
 
+@cache
+def _decoder_of(incoming: Any) -> msgspec.msgpack.Decoder[Any]:
+    """One for all channels of a direction: ten thousand need not each have their own."""
+    return msgspec.msgpack.Decoder(incoming)
+
+
 class ConnectionBroken(HandshakeFailed):
     """A record did not open, or held no message: the channel is dead, and its connection is to be closed."""
 
@@ -67,7 +74,7 @@ class Channel(Generic[Incoming]):
         self.records_sent = 0
         self._handshake: Initiator | Responder | None = handshake
         self._outgoing = outgoing
-        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(incoming)
+        self._decoder = _decoder_of(incoming)
         self._transport: Transport | None = None
         self._reply: bytes | None = None
         # Lists: they are short, and an empty deque takes as much memory as a session's keys.
