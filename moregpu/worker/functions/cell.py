@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -20,12 +19,10 @@ from moregpu.worker.functions.frames import (
     Clear,
     Cleared,
     Ended,
-    Enter,
     Entered,
     Fork,
     Frames,
     FromZygote,
-    Refused,
     Signal,
     ToChild,
     ToZygote,
@@ -36,8 +33,7 @@ from moregpu.worker.functions.frames import (
 from moregpu.worker.functions.journal import JournalReader
 from moregpu.worker.functions.streams import Stream
 from moregpu.worker.memory import Region, pass_region
-from moregpu.worker.sandbox.box import Box, Isolation
-from moregpu.worker.sandbox.start import start
+from moregpu.worker.sandbox.start import Confinement, start
 
 CLEAR_S = 0.4
 """A sandbox that is not empty by then is ended as a whole."""
@@ -48,30 +44,12 @@ START_S = 30.0
 ENDED_S = 1.0
 """A child whose stream has ended is heard of by its end, too, unless it closed the stream itself: so long is waited."""
 
-ONE_TO_ALL = 10
-"""A process meets its own limit, by an error that it can catch, this part before all are ended for theirs."""
+_IMPORTS = ("cloudpickle",)
+"""What every child will want."""
 
 _ZYGOTE = "moregpu.worker.functions.zygote"
 _PIPE_BYTES = 1 << 16
 _MAX_FRAME = 1 << 16  # what a child says is short: its results do not come this way
-
-
-class Confinement(msgspec.Struct, frozen=True, kw_only=True):
-    """How a sandbox is started, and what its processes may take."""
-
-    box: Box
-    level: Isolation
-    folder: Path
-    memory_bytes: int
-    processes: int
-    file_bytes: int
-    read: list[str]
-    imports: list[str]
-
-    @property
-    def scratch(self) -> Path:
-        """Its folder to write in, where it has no root of its own."""
-        return self.folder / "scratch"
 
 
 class CellOwner(Protocol):
@@ -123,14 +101,6 @@ class Cell:
         self._passing: socket.socket | None = None
         self._process, self._zygote, self._pipe = self._spawn()
         self._waiting = self._loop.call_later(START_S, owner.lost, "the sandbox did not start in time")
-        box = how.box
-        self._tell(
-            Enter(
-                level=how.level, user=box.user, group=box.group, network=box.network, read=how.read,
-                memory_bytes=how.memory_bytes - how.memory_bytes // ONE_TO_ALL, processes=how.processes,
-                file_bytes=how.file_bytes, scratch=str(how.scratch), imports=how.imports,
-            )
-        )  # fmt: skip
         self._fork()
 
     @property
@@ -202,7 +172,8 @@ class Cell:
         try:
             with theirs:
                 fd, how = theirs.fileno(), self.how
-                process = start(how.box, how.level, how.folder, _ZYGOTE, str(fd), fds=(fd,), output=output)
+                facts = (str(fd), how.level, str(how.scratch), *_IMPORTS)
+                process = start(how, _ZYGOTE, *facts, fds=(fd,), output=output)
         except OSError:
             ours.close()
             os.close(pipe)
@@ -293,8 +264,6 @@ class Cell:
                 self.has_entered = True
                 self._wait(CLEAR_S if self.is_clearing else None, "the sandbox did not become empty")
                 self._owner.entered(version)
-            case Refused(reason=reason):
-                self._owner.lost(f"the sandbox could not be entered: {reason}")
             case Ended(number=number, status=status):
                 if not self._is_old(number):
                     self._owner.broke(*_end(status))

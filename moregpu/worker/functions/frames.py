@@ -1,6 +1,6 @@
 """What agent, zygote and child say to each other; framed as `moregpu.worker.frames` does.
 
-Two streams: one to the zygote (enter the sandbox, fork, signal, clear), one to each child (programs, calls). Results
+Two streams: one to the zygote (fork, signal, clear), one to each child (programs, calls). Results
 do not travel in frames: see `journal`.
 """
 
@@ -31,21 +31,6 @@ class Span(_Frame, frozen=True, kw_only=True, array_like=True):
 # ---- agent → zygote --------------------------------------------------------------------------------------------------
 
 
-class Enter(_Frame, frozen=True, kw_only=True, array_like=True, tag="enter"):
-    """The first word: how to confine itself before anything of a stranger's is loaded."""
-
-    level: Literal["bubblewrap", "landlock", "none"]
-    user: int | None
-    group: int | None
-    memory_bytes: int
-    processes: int
-    file_bytes: int
-    network: bool
-    read: list[str] = []  # Landlock: what may be read
-    scratch: str = ""  # Landlock: what may be written
-    imports: list[str] = []  # modules that every child will want
-
-
 class Fork(_Frame, frozen=True, kw_only=True, array_like=True, tag="fork"):
     """Make a child. Three descriptors follow: its stream, what regions are passed on, and its journal."""
 
@@ -65,7 +50,7 @@ class Clear(_Frame, frozen=True, kw_only=True, array_like=True, tag="clear"):
     files: bool = False
 
 
-ToZygote = Enter | Fork | Signal | Clear
+ToZygote = Fork | Signal | Clear
 
 
 # ---- zygote → agent --------------------------------------------------------------------------------------------------
@@ -75,12 +60,6 @@ class Entered(_Frame, frozen=True, kw_only=True, array_like=True, tag="entered")
     """Confined, and ready to fork."""
 
     version: str
-
-
-class Refused(_Frame, frozen=True, kw_only=True, array_like=True, tag="refused"):
-    """It could not confine itself, and ends."""
-
-    reason: str
 
 
 class Ended(_Frame, frozen=True, kw_only=True, array_like=True, tag="ended"):
@@ -96,7 +75,7 @@ class Cleared(_Frame, frozen=True, kw_only=True, array_like=True, tag="cleared")
     number: int
 
 
-FromZygote = Entered | Refused | Ended | Cleared
+FromZygote = Entered | Ended | Cleared
 
 
 # ---- agent → child ---------------------------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ from typing import Protocol
 from moregpu.encoding.failures import Cause, Failure, packed
 from moregpu.encoding.records import Status, record
 from moregpu.worker.functions.calls import CallTask, Records
-from moregpu.worker.functions.cell import Cell, Confinement
+from moregpu.worker.functions.cell import Cell
 from moregpu.worker.functions.frames import Call, Load
 from moregpu.worker.functions.printed import Printed
+from moregpu.worker.sandbox.start import Confinement
 from moregpu.worker.throttle.duty import DutyMeter
 
 MAX_DIED_IDLE = 3
@@ -298,10 +299,10 @@ class Lane:
     def printed(self, data: bytes) -> None:
         """What any of its processes printed."""
         lines = self._printed.take(data)
-        if self.task is not None and lines:
+        if not self._cell.has_entered:
+            self._first_words += lines
+        elif self.task is not None and lines:
             self._owner.printed(self.task, lines)
-        elif lines and not self._cell.has_entered:
-            self._first_words = lines
 
     # -- the throttle
 

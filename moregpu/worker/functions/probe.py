@@ -18,12 +18,12 @@ from moregpu.encoding import decode, encode, joined
 from moregpu.encoding.failures import unpacked
 from moregpu.encoding.records import Status, read_records
 from moregpu.worker.functions.calls import CallTask
-from moregpu.worker.functions.cell import Confinement
 from moregpu.worker.functions.frames import Span
 from moregpu.worker.functions.lane import Lane
 from moregpu.worker.sandbox.attempts import attempts
 from moregpu.worker.sandbox.box import Box, Isolation, Runtime, code_folder, is_frozen, own_runtime
 from moregpu.worker.sandbox.level import Level, Who, candidates, readable_paths, whose
+from moregpu.worker.sandbox.start import Confinement
 
 PATIENCE_S = 20.0
 
@@ -81,7 +81,6 @@ async def _attempt(isolation: Isolation, who: Who, runtime: Runtime, folder: Pat
         processes=64,
         file_bytes=1 << 20,
         read=readable_paths(runtime.folders + runtime.paths, code_folder() / "moregpu"),
-        imports=[],
     )
     lane = Lane(told, "probe", how)
     try:

@@ -21,12 +21,12 @@ from moregpu.wire.messages import TaskError
 from moregpu.worker.compute import ComputeOwner
 from moregpu.worker.frames import Done, Place, RunTask
 from moregpu.worker.functions.calls import CallTask
-from moregpu.worker.functions.cell import Confinement
 from moregpu.worker.functions.frames import Span
 from moregpu.worker.functions.lane import Lane
 from moregpu.worker.memory import Region
 from moregpu.worker.sandbox.box import Box, Runtime, code_folder
 from moregpu.worker.sandbox.level import Level, readable_paths
+from moregpu.worker.sandbox.start import Confinement
 from moregpu.worker.sandbox.usage import family, folder_bytes, resident_bytes
 from moregpu.workloads.function.spec import ARGUMENTS, MAX_RESULT_BYTES, PROGRAM, RESULTS, SHARED, CallPlan
 
@@ -271,7 +271,6 @@ class FunctionRoom:
             processes=PROCESSES,
             file_bytes=MAX_RESULT_BYTES,
             read=readable_paths(runtime.folders + runtime.paths, code_folder() / "moregpu"),
-            imports=["cloudpickle"],
         )
 
     def _close_lane(self, lane: Lane) -> None:

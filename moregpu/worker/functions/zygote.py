@@ -1,8 +1,8 @@
-"""The zygote: the first process in a sandbox. It confines itself, imports what children will want, and forks them.
+"""The zygote: the first process in a sandbox. Confined already, it imports what children will want, and forks them.
 
-One thread, and nothing of a stranger's runs in it but the modules that a job's environment holds, and these after it is
-confined. Under bubblewrap it is process 1 of its namespace: nothing inside can signal it, and with it everything ends.
-Under Landlock its children are put into a domain of their own, for the same.
+One thread, and nothing of a stranger's runs in it but the modules that a job's environment holds. Under bubblewrap it
+is process 1 of its namespace: nothing inside can signal it, and with it everything ends. Under Landlock its children
+are put into a domain of their own, for the same.
 """
 
 from __future__ import annotations
@@ -24,24 +24,21 @@ from moregpu.worker.functions.frames import (
     Clear,
     Cleared,
     Ended,
-    Enter,
     Entered,
     Fork,
     Frames,
     FromZygote,
-    Refused,
     Signal,
     frame,
     to_zygote,
 )
-from moregpu.worker.sandbox import landlock, limits, seccomp
+from moregpu.worker.sandbox import landlock, limits
 
 _READ_BYTES = 1 << 16
 _FOLDERS = ("/tmp", "/run", "/var", "/home", "/dev/shm")  # noqa: S108 — a sandbox's own
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/full")
 
 
-def main(control: str) -> NoReturn:
+def main(control: str, level: str, scratch: str, *imports: str) -> NoReturn:
     """Serve the agent over the descriptor of that number until it goes."""
     control_fd = int(control)
     for fd in range(3, 1024):
@@ -49,7 +46,9 @@ def main(control: str) -> NoReturn:
             with contextlib.suppress(OSError):
                 os.close(fd)
     try:
-        Zygote(socket.socket(fileno=control_fd)).serve()
+        zygote = Zygote(socket.socket(fileno=control_fd), level, scratch)
+        zygote.begin(list(imports))
+        zygote.serve()
     finally:
         os._exit(0)
 
@@ -57,11 +56,12 @@ def main(control: str) -> NoReturn:
 class Zygote:
     """One sandbox."""
 
-    def __init__(self, control: socket.socket):
+    def __init__(self, control: socket.socket, level: str, scratch: str):
         self._control = control
+        self._level = level
+        self._scratch = scratch
         self._frames = Frames()
         self._children: dict[int, int] = {}  # pid → number
-        self._entered: Enter | None = None
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> None:
@@ -75,7 +75,7 @@ class Zygote:
                 self._collect()
             if self._control in ready and not self._listen():
                 break
-        if self._entered is not None and self._entered.level != "none":
+        if self._level != "none":
             self._kill_all()
 
     def _listen(self) -> bool:
@@ -85,8 +85,6 @@ class Zygote:
             return False
         for head, _ in self._frames.feed(data):
             match to_zygote(head):
-                case Enter() as order:
-                    self._enter(order)
                 case Fork(number=number):
                     self._fork(number, fds)
                 case Signal(signal=number):
@@ -98,16 +96,9 @@ class Zygote:
                     self._say(Cleared(number=number))
         return True
 
-    # -- the way in
-
-    def _enter(self, order: Enter) -> None:
-        try:
-            _confine(order)
-        except OSError as error:
-            self._say(Refused(reason=f"{error.strerror or error}"))
-            os._exit(1)
-        self._entered = order
-        for name in order.imports:
+    def begin(self, imports: list[str]) -> None:
+        """Load what children will want, and say that they may be made."""
+        for name in imports:
             with contextlib.suppress(Exception):  # the function that needs it will say so
                 importlib.import_module(name)
         gc.collect()
@@ -125,7 +116,7 @@ class Zygote:
             self._control.close()
             os.close(self._woken)
             os.close(self._wake)
-            if self._entered is not None and self._entered.level == "landlock":
+            if self._level == "landlock":
                 landlock.isolate_from_parent()
             os.setpgid(0, 0)
             os.nice(19 - os.nice(0))
@@ -152,7 +143,7 @@ class Zygote:
 
     def _signal_all(self, number: int) -> None:
         """To every process but this one: the namespace, or Landlock's scope, ends where the sandbox does."""
-        if self._entered is None or self._entered.level == "none":
+        if self._level == "none":
             for pid in self._children:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, number)
@@ -169,9 +160,9 @@ class Zygote:
                 return
 
     def _empty(self) -> None:
-        if self._entered is None or self._entered.level == "none":
+        if self._level == "none":
             return
-        folders = _FOLDERS if self._entered.level == "bubblewrap" else (self._entered.scratch,)
+        folders = _FOLDERS if self._level == "bubblewrap" else (self._scratch,)
         for folder in folders:
             for path in Path(folder).glob("*"):
                 with contextlib.suppress(OSError):
@@ -186,36 +177,3 @@ class Zygote:
 
 def _wake_up(number: int, frame: object) -> None:
     """A child ended: the descriptor that Python writes to wakes the loop; a handler must be there for it."""
-
-
-def _confine(order: Enter) -> None:
-    """Give up what a function must not have. Raises `OSError` where the kernel does not go along."""
-    limits.orphans_come_here()
-    limits.go_first()
-    if order.user is not None:
-        limits.become(order.user, order.group if order.group is not None else order.user)
-    if os.geteuid() == 0:
-        raise PermissionError("functions never run as root")
-    limits.apply(
-        limits.ResourceLimits(memory_bytes=order.memory_bytes, processes=order.processes, file_bytes=order.file_bytes)
-    )
-    limits.hide()
-    match order.level:
-        case "landlock":
-            landlock.restrict(read=order.read, write=(order.scratch,), devices=_DEVICES)
-            _refuse_unless_scoped()
-            os.chdir(order.scratch)
-            seccomp.install(seccomp.program(sockets=False))
-        case "bubblewrap":
-            seccomp.install(seccomp.program(unix_sockets=not order.network))
-        case "none":
-            pass
-
-
-def _refuse_unless_scoped() -> None:
-    """Signals "to all" must end at the sandbox: if the agent can be reached, nobody may ever send one."""
-    try:
-        os.kill(os.getppid(), 0)
-    except PermissionError:
-        return
-    raise PermissionError("Landlock does not confine signals here")

@@ -8,25 +8,19 @@ import resource
 import signal
 from pathlib import Path
 
-import msgspec
-
 FILES = 256
 
 
-class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a function may take. What all its processes take together is watched from outside."""
+def apply(*, memory_bytes: int, processes: int, file_bytes: int) -> None:
+    """Set the limits; none can be raised again. What all processes take together is watched from outside.
 
-    memory_bytes: int  # of one process: what it allocates, not what it only reserves
-    processes: int  # of its user (in its own user namespace, where there is one)
-    file_bytes: int  # the largest file, results that travel by shared memory among them
-
-
-def apply(limits: ResourceLimits) -> None:
-    """Set the limits; none can be raised again."""
+    `memory_bytes` is of one process: what it allocates, not what it only reserves. `processes` is of its user (in its
+    own user namespace, where there is one). `file_bytes` is of the largest file, shared memory of results among them.
+    """
     for kind, value in (
-        (resource.RLIMIT_DATA, limits.memory_bytes),
-        (resource.RLIMIT_NPROC, limits.processes),
-        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        (resource.RLIMIT_DATA, memory_bytes),
+        (resource.RLIMIT_NPROC, processes),
+        (resource.RLIMIT_FSIZE, file_bytes),
         (resource.RLIMIT_NOFILE, FILES),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 0),

@@ -96,6 +96,34 @@ def test_a_function_runs_in_it_and_cannot_change_it(built: tuple[Path, Runtime],
     with_room(tmp_path, story, runtime=runtime_of)
 
 
+def test_what_a_package_runs_at_start_runs_confined_and_never_as_root(
+    built: tuple[Path, Runtime], tmp_path: Path
+) -> None:
+    _, runtime = built
+    (packages,) = runtime.paths
+    early = Path(packages) / "early.pth"
+    early.write_text("import builtins, os; builtins.early = os.getuid(), open('/proc/self/status').read()\n")
+
+    async def runtime_of(python: str, requires: tuple[str, ...]) -> Runtime:
+        del python, requires
+        return runtime
+
+    async def story(room: FunctionRoom, owner: Owner) -> None:
+        def look() -> tuple[int, str]:
+            import builtins
+
+            return builtins.early  # type: ignore[attr-defined]
+
+        user, status = await called(room, owner, 1, look)
+        assert user != 0
+        assert "Seccomp:\t2" in status
+
+    try:
+        with_room(tmp_path, story, runtime=runtime_of)
+    finally:
+        early.unlink()
+
+
 def test_a_package_that_does_not_exist_is_nobody_s_to_build(built: tuple[Path, Runtime], tmp_path: Path) -> None:
     del built
     with pytest.raises(EnvironmentRefused, match="surely-not-a-package-of-anybody"):
