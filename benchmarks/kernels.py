@@ -31,7 +31,7 @@ from benchmarks.report import Result, percentile, result, run
 
 RUNS = 7
 OVERHEAD_RUNS = 200
-UNDISTURBED = percentile(0.25)
+UNDISTURBED = percentile(0.1)
 """Of what takes microseconds and several threads that wait for each other."""
 
 PEER_SIZES = (512, 1024, 2048)
@@ -203,7 +203,7 @@ def _overheads(executor: Executor, device: Device, note: str) -> list[Result]:
     submits = executor.submits - before
     executor.release(x)
     bare = UNDISTURBED(seconds["bare"])
-    note += ", the quicker quarter: the others waited for whoever else had the cores"
+    note += ", the quickest tenth: the rest waited for whoever else had the cores"
     above = [1e6 * (one - bare) for one in seconds["single"]]
     each = [1e6 * one / SMALL for one in seconds["hundred"]]
     return [
