@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -360,29 +361,29 @@ def test_two_trays_of_one_user_in_one_folder_are_told_apart(steady: Desktop, poo
         other.end()
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that another user can walk through; pytest's own are closed, and closed again by each run beside us."""
+    with tempfile.TemporaryDirectory(prefix="two-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="missing: root, to be two people")
-def test_two_people_of_one_machine_each_have_a_tray_of_their_own(tmp_path: Path, pool: Pool) -> None:
+def test_two_people_of_one_machine_each_have_a_tray_of_their_own(open_folder: Path, pool: Pool) -> None:
     nobody = 65534
-    home = tmp_path / "theirs"
-    home.mkdir(mode=0o700)
-    os.chown(home, nobody, nobody)
-    runtime = tmp_path / "run"
-    closed = [folder for folder in (tmp_path, *tmp_path.parents) if folder.stat().st_mode & 0o077 == 0]
-    for folder in closed:
-        folder.chmod(0o711)  # so that the other one reaches their own folder below it
+    home, runtime = open_folder / "theirs", open_folder / "run"
+    for folder in (home, home / "tray"):
+        folder.mkdir(mode=0o700)
+        os.chown(folder, nobody, nobody)
     runtime.mkdir()
     runtime.chmod(0o777)
     shared = {**plain_environment(), "MOREGPU_YIELD": "off", "XDG_RUNTIME_DIR": str(runtime), "HOME": str(home)}
-    prefix = ["setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups"]
-    need("setpriv", "util-linux")
-    theirs = Tray(home / "tray", shared, [*prefix, sys.executable, "-m", "moregpu_tray"])
-    if subprocess.run([*prefix, sys.executable, "-c", "import moregpu_tray"], env=shared, check=False).returncode:
-        for folder in closed:
-            folder.chmod(0o700)
+    as_nobody = [need("setpriv", "util-linux"), f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups"]
+    theirs = Tray(home / "tray", shared, [*as_nobody, sys.executable, "-m", "moregpu_tray"])
+    if subprocess.run([*as_nobody, sys.executable, "-c", "import moregpu_tray"], env=shared, check=False).returncode:
         pytest.skip("missing: an interpreter that another user may run")
-    ours = Tray(tmp_path / "ours", shared)
-    (home / "tray").mkdir(mode=0o700)
-    os.chown(home / "tray", nobody, nobody)
+    ours = Tray(open_folder / "ours", shared)
     try:
         for tray in (ours, theirs):
             tray.start("join", "--yes", given=invite(pool))
@@ -398,5 +399,3 @@ def test_two_people_of_one_machine_each_have_a_tray_of_their_own(tmp_path: Path,
     finally:
         ours.end()
         theirs.end()
-        for folder in closed:
-            folder.chmod(0o700)
