@@ -24,8 +24,10 @@ from moregpu.worker.sandbox.attempts import attempts
 from moregpu.worker.sandbox.box import Box, Isolation, Runtime, code_folder, is_frozen, own_runtime
 from moregpu.worker.sandbox.level import Level, Who, candidates, readable_paths, whose
 from moregpu.worker.sandbox.start import Confinement
+from moregpu.worker.sandbox.usage import counted_beside
 
 PATIENCE_S = 20.0
+PROBE_PROCESSES = 64
 
 _PACKAGED = 'this program carries a Python that functions cannot use: install it by pip, as "moregpu[functions]"'
 
@@ -78,7 +80,7 @@ async def _attempt(isolation: Isolation, who: Who, runtime: Runtime, folder: Pat
         level=isolation,
         folder=folder / "box",
         memory_bytes=1 << 30,
-        processes=64,
+        processes=PROBE_PROCESSES + counted_beside(isolation, who.user),
         file_bytes=1 << 20,
         read=readable_paths(runtime.folders + runtime.paths, code_folder() / "moregpu"),
     )

@@ -27,7 +27,7 @@ from moregpu.worker.memory import Region
 from moregpu.worker.sandbox.box import Box, Runtime, code_folder
 from moregpu.worker.sandbox.level import Level, readable_paths
 from moregpu.worker.sandbox.start import Confinement
-from moregpu.worker.sandbox.usage import family, folder_bytes, resident_bytes
+from moregpu.worker.sandbox.usage import counted_beside, family, folder_bytes, resident_bytes
 from moregpu.workloads.function.spec import ARGUMENTS, MAX_RESULT_BYTES, PROGRAM, RESULTS, SHARED, CallPlan
 
 TICK_S = 0.03
@@ -268,7 +268,7 @@ class FunctionRoom:
             level=self._level.isolation,
             folder=self._folder / str(self._made),
             memory_bytes=memory,
-            processes=PROCESSES,
+            processes=PROCESSES + counted_beside(self._level.isolation, who.user),
             file_bytes=MAX_RESULT_BYTES,
             read=readable_paths(runtime.folders + runtime.paths, code_folder() / "moregpu"),
         )

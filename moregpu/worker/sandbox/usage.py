@@ -30,6 +30,34 @@ def family(pid: int) -> list[int]:
     return found
 
 
+def counted_beside(isolation: str, user: int | None) -> int:
+    """Threads that count against a sandbox's limit of processes and are not its own.
+
+    None only where it has a user namespace, in which the count begins at nothing. `user`: whose it is, where not ours.
+    """
+    if isolation == "bubblewrap" and user is None:
+        return 0
+    return tasks_of(os.getuid() if user is None else user)
+
+
+def tasks_of(user: int) -> int:
+    """Threads of all processes of a user."""
+    total = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if process.stat().st_uid == user or _owner(process) == user:
+                total += sum(1 for _ in (process / "task").iterdir())
+    return total
+
+
+def _owner(process: Path) -> int:
+    """Whose process it is, also where it hides (then its folder is root's)."""
+    for line in (process / "status").read_text().splitlines():
+        if line.startswith("Uid:"):
+            return int(line.split()[1])
+    return -1
+
+
 def folder_bytes(folder: Path) -> int:
     """What the files below a folder take on disk."""
     total = 0
