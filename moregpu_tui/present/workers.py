@@ -216,14 +216,17 @@ def job_tone(state: str) -> str:
     return {"running": "busy", "done": "good", "failed": "bad", "queued": "ready"}.get(state, "dim")
 
 
-def counts_line(state: PoolState, manner: Manner, width: int = 200) -> Line:
-    """`● 3 busy  ○ 9 ready  …`, only what there is; without the words where they do not fit."""
-    there = [(look, number) for look, number in look_counts(state).items() if number]
-    words = [f"{manner.glyphs.looks[look]} {number:,} {look}" for look, number in there]
-    gap = next((gap for gap in ("   ", "  ", " ") if len(gap.join(words)) <= width), "")
-    if not gap:
-        words, gap = [f"{manner.glyphs.looks[look]} {number:,}" for look, number in there], "  "
-    return tuple((f"{word}{gap}", look) for word, (look, _) in zip(words, there, strict=True))
+def counts_lines(state: PoolState, manner: Manner, width: int) -> list[Line]:
+    """`● 3 busy  ○ 9 ready  …`, only what there is, in as many lines as it takes."""
+    lines: list[list[Piece]] = [[]]
+    for look, number in look_counts(state).items():
+        if not number:
+            continue
+        word = f"{manner.glyphs.looks[look]} {number:,} {look}  "
+        if lines[-1] and sum(len(text) for text, _ in lines[-1]) + len(word) - 2 > width:
+            lines.append([])
+        lines[-1].append((word, look))
+    return [tuple(line) for line in lines]
 
 
 def _title(text: str) -> Line:

@@ -11,7 +11,7 @@ from moregpu_tui.actions import Target
 from moregpu_tui.present import jobs as jobs_view
 from moregpu_tui.present.cells import Column, Line
 from moregpu_tui.present.units import count, per_second, plural, seconds
-from moregpu_tui.present.workers import counts_line
+from moregpu_tui.present.workers import counts_lines
 from moregpu_tui.screens.base import PoolScreen, bindings_for, loading
 from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.reduce import Changed
@@ -94,7 +94,9 @@ class Overview(PoolScreen):
         self.query_one("#jobs", LineTable).touch(running[:SHOWN_JOBS])
         self._show_needs(state)
         legend = self.query_one("#legend", LinesView)
-        legend.put([counts_line(state, manner_of(self), legend.size.width - 1)])
+        lines = counts_lines(state, manner_of(self), legend.size.width - 1)
+        legend.put(lines)
+        legend.styles.height = len(lines)
 
     def targets(self, kind: Target) -> list[str]:
         """The job under the cursor, or what a need is about."""

@@ -50,7 +50,7 @@ class SubmitForm(PoolScreen):
         super().__init__()
         self._soon: Timer | None = None
         self._key = secrets.token_hex(16)
-        self._plan: PlanView | None = None
+        self.plan: PlanView | None = None
         self._said: list[Line] = []
         self._asked = ""
         self.sending = False
@@ -151,12 +151,12 @@ class SubmitForm(PoolScreen):
             files = files_of(form.fields, form.typed())
         except Unread as wrong:
             form.wrong(wrong.field, wrong.wrong)
-            self._plan, self._said = None, [((f"{wrong.field or 'form'}: {wrong.wrong}", "warn"),)]
+            self.plan, self._said = None, [((f"{wrong.field or 'form'}: {wrong.wrong}", "warn"),)]
             self._draw()
             return
         form.wrong("", "")
         if files:
-            self._plan = None
+            self.plan = None
             self._said = [(("the files are read and uploaded when you submit;", "dim"),),
                           (("their plan is on the job's page", "dim"),)]  # fmt: skip
             self._draw()
@@ -165,14 +165,14 @@ class SubmitForm(PoolScreen):
 
     async def _fetch_plan(self, spec: JobSpec) -> None:
         try:
-            self._plan, self._said = await console_of(self).source.plan(spec), []
+            self.plan, self._said = await console_of(self).source.plan(spec), []
         except MoreGPUError as error:
-            self._plan = None
+            self.plan = None
             self._said = [((error.detail, "bad"),), ((error.hint, "dim"),)]
         self._draw()
 
     def _draw(self) -> None:
         app = console_of(self)
         short = self.has_class("short") and not self.has_class("wide")
-        lines = list(self._said) if self._plan is None else plan_lines(self._plan, app.state, app.manner, short=short)
+        lines = list(self._said) if self.plan is None else plan_lines(self.plan, app.state, app.manner, short=short)
         self.query_one("#plan", LinesView).put(lines)

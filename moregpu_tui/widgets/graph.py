@@ -78,8 +78,11 @@ class Graph(Widget):
         if not self._rows:
             self._rebuild(width, height - 1)
         if y == 0:
-            scale = f"max {self._shown(self._ceiling)}{' ' * GAP}" if self._ceiling else ""
-            return paint.both_ends(((f"{self._title} ", "head"), (f" {now}", "strong")), ((scale, "dim"),), width)
+            top = self._shown(self._ceiling) if self._ceiling else ""
+            room = width - GAP - len(self._title) - len(now) - 4
+            scale = next((each for each in (f"max {top}", top, "") if len(each) <= room), "")
+            left = ((f"{self._title} ", "head"), (f" {now}", "strong"))
+            return paint.both_ends(left, ((scale + " " * GAP, "dim"),), width)
         return paint.strip(((self._rows[y - 1], tone),), width) if y - 1 < len(self._rows) else paint.blank(width)
 
     def _rebuild(self, width: int, height: int) -> None:

@@ -123,6 +123,11 @@ class LogView(LinesView):
             self.scroll_to(y=len(self._lines), animate=False, immediate=True)
         self.refresh()
 
+    @property
+    def sought(self) -> str | None:
+        """The text of the entry that was sought last."""
+        return self._entries[self._found].text if 0 <= self._found < len(self._entries) else None
+
     def seek(self, matches: Callable[[LogEntry], bool], by: int) -> bool:
         """Mark the next entry (`by` 1) or the one before (-1) that matches, round the end; whether one does."""
         count = len(self._entries)

@@ -18,9 +18,10 @@ from textual.pilot import Pilot
 from moregpu_tui.actions import SCREENS
 from moregpu_tui.app import ConsoleApp
 from moregpu_tui.options import Options, Settings
+from moregpu_tui.screens.submit import SubmitForm
 from moregpu_tui.state.events import Linked
 from moregpu_tui.state.model import Link, PoolState
-from tests.tui.stage import Stage, played, press, settled, text_of
+from tests.tui.stage import Stage, played, press, settled, text_of, until
 
 GOLDEN = Path(__file__).parent / "golden"
 WRITE = os.environ.get("MOREGPU_GOLDEN") == "write"
@@ -85,6 +86,42 @@ def test_every_screen_at_both_sizes(screen: str, size: tuple[int, int]) -> None:
     same_as_golden(f"{screen}-{size[0]}x{size[1]}", Stage(seconds=60).console(settings=STILL), keys, size)
 
 
+TOURS = {
+    "light": ({"theme": "light"}, (124, 34)),
+    "contrast": ({"theme": "contrast"}, (80, 24)),
+    "ansi": ({"theme": "ansi"}, (100, 36)),
+    "ascii": ({"glyphs": "ascii"}, (160, 45)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("looks", [*TOURS])
+def test_a_tour_of_all_screens_in_other_looks(looks: str) -> None:
+    chosen, size = TOURS[looks]
+    app = Stage(seconds=30).console(settings=msgspec.structs.replace(STILL, **chosen))
+    found: dict[str, str] = {}
+
+    async def play(pilot: Pilot[int]) -> None:
+        for screen in SCREENS:
+            app.act(f"screen.{screen}")
+            await settled(app)
+            if isinstance(app.screen, SubmitForm):
+                form = app.screen
+                await until(pilot, lambda form=form: form.plan is not None, "the plan")
+            app.second()
+            found[screen] = f"{await at_rest(app)}\n\ncolours {colours_of(app)}\n"
+
+    played(app, play, size=size)
+    different: list[str] = []
+    for screen, shown in found.items():
+        path = GOLDEN / f"tour-{looks}-{screen}.txt"
+        if WRITE:
+            path.write_text(shown)
+        if shown != path.read_text():
+            different.append(screen)
+    assert not different, f"{different} look different: MOREGPU_GOLDEN=write keeps them, when it is meant so"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "contrast", "ansi"])
 def test_every_theme(theme: str) -> None:
@@ -124,7 +161,10 @@ def test_every_state(state: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dialog", ["help", "palette", "command", "menu", "invite", "revoke", "cancel", "ceiling"])
+@pytest.mark.parametrize(
+    "dialog",
+    ["help", "palette", "command", "menu", "invite", "revoke", "cancel", "ceiling", "token", "schedule", "drain"],
+)
 def test_every_dialog(dialog: str) -> None:
     keys = {
         "help": ["2", "question_mark"],
@@ -135,5 +175,8 @@ def test_every_dialog(dialog: str) -> None:
         "revoke": ["2", "X"],
         "cancel": ["3", "X"],
         "ceiling": ["2", "t"],
+        "token": ["7", "n"],
+        "schedule": ["2", "T"],
+        "drain": ["2", "d"],
     }[dialog]
     same_as_golden(f"dialog-{dialog}", Stage(seconds=20).console(settings=STILL), keys, (100, 30), dialog=True)
