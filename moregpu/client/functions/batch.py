@@ -190,9 +190,8 @@ class Batch:
         again: list[Call] = []
         try:
             for index, (status, content) in enumerate(read_records(data), first):
-                if index >= len(self.calls) or self._covered[index]:
+                if not self._is_first(index):
                     continue
-                self._covered[index] = True
                 call = self.calls[index]
                 if not call.settle(status, content, where):
                     again.append(call)
@@ -200,6 +199,14 @@ class Batch:
             log.warning("results of %s cannot be read: %s", self.job, error)
         if again:
             self._sender.again(again)
+
+    def _is_first(self, index: int) -> bool:
+        """Whether a record is of a call that has none yet: parts and the whole come on several threads."""
+        with self._lock:
+            if index >= len(self.calls) or self._covered[index]:
+                return False
+            self._covered[index] = True
+            return True
 
     def _conclude(self, view: JobView, trouble: MoreGPUError | None = None) -> None:
         left = [index for index, covered in enumerate(self._covered) if not covered]
