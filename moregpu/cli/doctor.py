@@ -79,6 +79,7 @@ def _looks(profile: str | None) -> list[tuple[str, Callable[[], str]]]:
         ("settings", _settings),
         ("secrets", _secrets),
         ("worker here", _worker),
+        ("devices here", _devices),
         ("functions here", _functions),
         ("profile", lambda: _profile(profile)),
         ("pool", lambda: _pool(profile)),
@@ -148,6 +149,18 @@ def _works_here() -> bool:
     from moregpu.worker.home import has_joined, worker_folder
 
     return has_joined(worker_folder(""))
+
+
+def _devices() -> str:
+    """What a worker would compute with here, and with which driver. No GPU is no illness, but said, with the reason."""
+    from moregpu.worker.adapters import find_devices
+    from moregpu.worker.devices import lent_cores
+
+    found = find_devices(lent_cores(0))
+    gpus = [f"{device.id} {device.name}, {device.driver}" for device in found.devices if device.kind == "gpu"]
+    if not gpus:
+        raise NotConfigured(found.told, "docs/gpu.md says what a GPU needs; jobs run on the CPU meanwhile")
+    return f"{'; '.join(gpus)}; and the CPU"
 
 
 def _functions() -> str:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from moregpu_kernels.device import probe
 
 from moregpu.cli.doctor import without_secrets
 
@@ -61,6 +62,23 @@ def test_doctor_looks_without_a_pool_and_changes_nothing(home: Path, tmp_path: P
     assert sorted(home.rglob("*")) == before
     assert TOKEN not in bundle.read_text()
     assert "(secret removed)" in bundle.read_text()
+
+
+def test_doctor_names_what_would_compute_here_and_with_which_driver(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapters = probe()
+    if not adapters:
+        pytest.skip("missing: a graphics adapter")
+    monkeypatch.setenv("MOREGPU_SOFTWARE_GPU", "1")
+    found = {one["what"]: one for one in json.loads(moregpu("doctor", "--json", home=home).stdout)}
+    assert found["devices here"]["ok"]
+    assert found["devices here"]["found"].startswith(f"gpu0 {adapters[0].label}, {adapters[0].backend}")
+    monkeypatch.delenv("MOREGPU_SOFTWARE_GPU")
+    if all(adapter.is_software for adapter in adapters):
+        found = {one["what"]: one for one in json.loads(moregpu("doctor", "--json", home=home).stdout)}
+        assert found["devices here"]["ok"] and found["devices here"]["found"].startswith("the CPU (")
+        assert "docs/gpu.md" in found["devices here"]["hint"]
 
 
 @pytest.mark.parametrize(
