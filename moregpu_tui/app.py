@@ -13,7 +13,6 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.widget import AwaitMount
 
 from moregpu.errors import MoreGPUError, NotConfigured
 from moregpu_tui.actions import ACTIONS, BY_ID, Action, moves, permitted, refusal
@@ -22,11 +21,11 @@ from moregpu_tui.feed.choose import choose_source
 from moregpu_tui.feed.source import Source
 from moregpu_tui.keymap import checked
 from moregpu_tui.options import Options, Settings, load_settings, save_settings
+from moregpu_tui.places import Places
 from moregpu_tui.present.glyphs import glyphs
 from moregpu_tui.present.manner import Manner
 from moregpu_tui.present.time import zone_of
 from moregpu_tui.present.tones import palette
-from moregpu_tui.pump import Pumped
 from moregpu_tui.screens.access import Access
 from moregpu_tui.screens.base import PoolScreen
 from moregpu_tui.screens.events import Events
@@ -64,7 +63,7 @@ def run_console(options: Options) -> int:
     return status if status is not None else app.return_code or 0
 
 
-class ConsoleApp(Pumped):
+class ConsoleApp(Places):
     """One pool in one terminal."""
 
     # All at once: a sheet that comes with a screen would be parsed, and everything laid out anew, at its first show.
@@ -90,7 +89,6 @@ class ConsoleApp(Pumped):
         "settings": SettingsPage,
         "first": FirstRun,
     }
-    DEFAULT_MODE = "overview"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             action.key,
@@ -124,7 +122,6 @@ class ConsoleApp(Pumped):
         self._first_run = source is None
         self._focused = True
         self._interrupted_at = float("-inf")
-        self.came_from = self.DEFAULT_MODE
         self.manner = self._manner()
         self.paint = Paint(palette("mono" if no_color else settings.theme), self.manner.glyphs)
         for theme in themes():
@@ -246,52 +243,6 @@ class ConsoleApp(Pumped):
         else:
             self._interrupted_at = self.now()
             self.warn("ctrl+c once more quits; the pool goes on without the console")
-
-    # ---- going places
-
-    def switch_mode(self, mode: str) -> AwaitMount:
-        """Another screen; where we came from is kept."""
-        if mode != self.current_mode and self.current_mode in TABS:
-            self.came_from = self.current_mode
-        return super().switch_mode(mode)
-
-    def open_job(self, id: str) -> None:
-        """A job's page."""
-        self.watch_job(id)
-        self.switch_mode("job")
-        screen = self.pool_screen
-        if isinstance(screen, JobPage):
-            screen.go_to(id)
-        else:
-            self.call_after_refresh(self._open_job_later, id)
-
-    def _open_job_later(self, id: str) -> None:
-        screen = self.pool_screen
-        if isinstance(screen, JobPage):
-            screen.go_to(id)
-
-    def open_worker(self, id: str) -> None:
-        """A worker in its table."""
-        self.switch_mode("workers")
-        self.call_after_refresh(self._open_worker_later, id)
-
-    def _open_worker_later(self, id: str) -> None:
-        screen = self.pool_screen
-        if isinstance(screen, Workers):
-            screen.go_to(id)
-
-    def watch_job(self, id: str) -> None:
-        """Fetch a job with its tasks, now and whenever it changes."""
-        if getattr(self.source, "watched_job", "") == id and id in self.state.details:
-            return
-        self.source.watched_job = id
-        self.run_worker(self._fetch_job(id), exclusive=True, group="watch")
-
-    async def _fetch_job(self, id: str) -> None:
-        try:
-            await self.source.fetch_job(id)
-        except MoreGPUError:
-            pass  # the bar says that the pool does not answer; the job comes when it does
 
     # ---- looks
 
