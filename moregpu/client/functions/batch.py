@@ -58,12 +58,18 @@ class Batch:
         self._sender = sender
         self._lock = threading.Lock()
         self._covered = [False] * len(calls)
+        self._left = len(calls)
         self._tasks: set[str] = set()
         self._fetching = 0
         self._ended: JobView | None = None
         self._cancel_soon = False
         for call in calls:
             call.future.withdraw = self._withdrawn
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every call has what it will have; the last word on the job may still be on its way."""
+        return self._left == 0
 
     @property
     def wants_parts(self) -> bool:
@@ -206,6 +212,7 @@ class Batch:
             if index >= len(self.calls) or self._covered[index]:
                 return False
             self._covered[index] = True
+            self._left -= 1
             return True
 
     def _conclude(self, view: JobView, trouble: MoreGPUError | None = None) -> None:
@@ -251,6 +258,7 @@ class Batch:
             left = [index for index, covered in enumerate(self._covered) if not covered]
             for index in left:
                 self._covered[index] = True
+            self._left = 0
         return left
 
 

@@ -74,7 +74,7 @@ class Caller:
         """Send one call, now or in a moment."""
         with self._lock:
             self._refuse_closed()
-            if self._open or self._queued:
+            if self._queued or not all(batch.is_settled for batch in self._open):
                 self._queued.setdefault(call.key, []).append(call)
                 self._gather()
                 return
