@@ -23,7 +23,7 @@ from tests.faults.proxy import Proxy
 SLOWED = ("--ceiling", "0.1")
 """The owner's ceiling stretches tasks of milliseconds to something that can be hit in its middle."""
 
-SIZE = 1536
+SIZE = 1024
 DEADLINE_S = 90.0
 """Generous: other tests use the machine, too."""
 

@@ -41,11 +41,11 @@ def test_a_result_that_finds_the_disk_full_is_kept_by_its_worker_and_counts_once
     small_disk: Path, rig: Rig
 ) -> None:
     anna = rig.start_worker("anna", *SLOWED)
-    product = rig.product(size=1024)
+    product = rig.product()
     product.until_leased(anna)
     filled = fill(small_disk)
     with pytest.raises(OutOfSpace):
-        rig.product(seed=2, size=1024)
+        rig.product(seed=2)
     until(lambda: refusals(rig) >= 2)
     assert product.handle.status().state is JobState.RUNNING
     filled.unlink()
@@ -57,7 +57,7 @@ def test_a_coordinator_that_dies_on_a_full_disk_starts_on_it_and_goes_on_when_th
     small_disk: Path, rig: Rig
 ) -> None:
     anna = rig.start_worker("anna", *SLOWED)
-    product = rig.product(size=1024)
+    product = rig.product()
     product.until_leased(anna)
     filled = fill(small_disk)
     until(lambda: refusals(rig) >= 2)

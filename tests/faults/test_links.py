@@ -41,7 +41,7 @@ def test_wherever_the_first_links_are_cut_the_same_invite_lets_the_same_worker_i
 def test_a_link_of_which_one_direction_was_closed_is_given_up_and_made_anew(rig: Rig, way: str) -> None:
     (rig.proxy.up if way == "up" else rig.proxy.down).half_close_after = 9_000
     anna = rig.start_worker("anna", *SLOWED)
-    product = rig.product(size=1024)
+    product = rig.product()
     product.until_leased(anna)
     product.is_right_and_once()
 
@@ -88,6 +88,6 @@ def test_a_client_whose_links_are_reset_again_and_again_gets_its_product(rig: Ri
     rig.proxy.down.cut_after = [20_000, 40_000, MiB, MiB, 2 * MiB]
     rig.proxy.up.cut_after = [2_000, 4_000, MiB, 3 * MiB, 3 * MiB]
     with rig.client() as pool:
-        product = rig.product(pool, size=1024)
+        product = rig.product(pool)
         product.is_right_and_once()
         assert len(pool.jobs()) == 1

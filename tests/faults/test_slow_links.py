@@ -20,7 +20,7 @@ CABLE_S = 40.0
 def test_a_cable_that_is_pulled_for_forty_seconds_costs_nothing(rig: Rig) -> None:
     """Rows 13 and 19: silence without a close; every task runs once."""
     anna = rig.start_worker("anna", *SLOWED)
-    product = rig.product(size=1024)
+    product = rig.product()
     product.until_leased(anna)
     stall(rig)
     time.sleep(CABLE_S)
@@ -32,7 +32,7 @@ def test_a_cable_that_is_pulled_for_forty_seconds_costs_nothing(rig: Rig) -> Non
 def test_a_link_that_is_dead_and_seems_alive_is_given_up_by_both_ends_and_its_task_runs_again(rig: Rig) -> None:
     """Row 13: half-open for good. The worker's own end notices that no Pulse comes back."""
     anna = rig.start_worker("anna", *SLOWED)
-    product = rig.product(size=1024)
+    product = rig.product()
     product.until_leased(anna)
     rig.proxy.hold()
     product.is_right_and_once()
