@@ -22,8 +22,6 @@ from moregpu.wire.messages import MAX_INLINE_BYTES
 from moregpu.workloads import JobSpec, kind_of, workload
 from moregpu.workloads.protocol import Plan
 
-MAX_FOUND = 10
-
 PLANS_SHARED = 64
 """Plans that are remembered, for jobs that are alike."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
@@ -199,7 +199,3 @@ class Desk(Protocol):
     async def stop(self) -> None:
         """End sessions, drain, let go."""
         ...
-
-
-Severity = Literal["debug", "info", "warning", "error"]
-Facts = dict[str, Any]

@@ -47,8 +47,3 @@ def read_records(stream: bytes | bytearray | memoryview) -> Iterator[tuple[Statu
             raise Malformed("a record is cut off, or of an unknown kind")
         yield Status(status), whole[place : place + length]
         place += length + -length % 8
-
-
-def count_records(stream: bytes | bytearray | memoryview) -> int:
-    """How many records there are; raises `Malformed`."""
-    return sum(1 for _ in read_records(stream))

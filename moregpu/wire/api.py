@@ -431,13 +431,6 @@ class AuditView(_View, frozen=True, kw_only=True):
     head: str = ""
 
 
-class Page(_View, frozen=True, kw_only=True):
-    """A page of a list; `next` continues it."""
-
-    items: list[Any]
-    next: str | None = None
-
-
 class JobPage(_View, frozen=True, kw_only=True):
     """GET /v1/jobs: newest first; `next`, given as `?after=`, continues it."""
 

@@ -73,7 +73,6 @@ class Supervisor:
         self._bell, self._rope = os.pipe()
         """Wakes the one wait there is: a signal handler must take no lock, and a wait must not poll for hours."""
         self.process: subprocess.Popen[bytes] | None = None
-        self.restarts = 0
 
     def run(self) -> int:
         """Until an agent ends for good, or somebody asks to stop."""
@@ -99,7 +98,6 @@ class Supervisor:
                 return 0
             if FINAL < status < FINAL + 64:
                 return status - FINAL
-            self.restarts += 1
             delay_s = FIRST_DELAY_S if time.monotonic() - began > HEALTHY_S else min(2 * delay_s, MAX_DELAY_S)
             sys.stderr.write(f"moregpu: the worker's agent ended ({_verdict(status)}); starting it again\n")
             sys.stderr.flush()

@@ -38,7 +38,6 @@ from moregpu_tui.state.model import Signature
 T = TypeVar("T")
 
 LARGEST_PREVIEW_BYTES = 64 << 20
-AUDIT_S = 600.0
 
 
 class LiveCalls:

@@ -18,7 +18,6 @@ from moregpu.wire.api import (
     WorkerChange,
 )
 from moregpu.workloads import JobSpec
-from moregpu_tui.state.events import Input
 
 Offer = Callable[..., None]
 """Takes any number of inputs; called on the loop."""
@@ -119,6 +118,3 @@ class Source(Protocol):
     async def verify_ledger(self) -> None:
         """Walk the ledger; what was found comes as input."""
         ...
-
-
-Inputs = list[Input]

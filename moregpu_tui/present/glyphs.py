@@ -9,8 +9,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from moregpu_tui.state.model import Look
-
 
 class Glyphs(msgspec.Struct, frozen=True, kw_only=True):
     """One set of signs; each is one cell wide."""
@@ -29,8 +27,6 @@ class Glyphs(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str
     mark: str
     line: str
-    upright: str
-    separator: str
     up: str
     down: str
     dots: str
@@ -59,8 +55,6 @@ UNICODE = Glyphs(
     cursor="▌",
     mark="◆",
     line="─",
-    upright="│",
-    separator="·",
     up="▲",
     down="▼",
     dots="…",
@@ -89,8 +83,6 @@ ASCII = Glyphs(
     cursor=">",
     mark="+",
     line="-",
-    upright="|",
-    separator="-",
     up="^",
     down="v",
     dots="~",
@@ -108,11 +100,6 @@ def glyphs(wish: str, environment: Mapping[str, str], encoding: str) -> Glyphs:
         return ASCII if wish == "ascii" else UNICODE
     plain = environment.get("TERM", "") in ("linux", "dumb", "vt100", "vt220", "")
     return ASCII if plain or "utf" not in encoding.lower() else UNICODE
-
-
-def look_word(glyphs: Glyphs, look: Look) -> str:
-    """Sign and word of a worker's state."""
-    return f"{glyphs.looks[look]} {look}"
 
 
 def plain(text: str, glyphs: Glyphs) -> str:

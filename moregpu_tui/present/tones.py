@@ -55,9 +55,7 @@ class Palette(msgspec.Struct, frozen=True, kw_only=True):
     dark: bool
     places: dict[str, str]
     tones: dict[str, str]
-    rings: str = ""
     beam: tuple[str, str, str] = ("", "", "")  # backgrounds of the radar's beam, faint to strong
-    least_contrast: float = 4.5
     ansi: bool = False
     mono: bool = False  # no colours at all: bold, dim and reverse say what colours would
 
@@ -69,9 +67,7 @@ def _palette(
     tones = {tone: readable(colour, grounds, least) for tone, colour in neutral.items() if tone != "rule"}
     tones |= {tone: readable(OKABE_ITO[colour], grounds, least) for tone, colour in MEANINGS.items()}
     tones["rule"] = neutral["rule"]
-    return Palette(
-        name=name, dark=dark, places=places, tones=tones, rings=neutral["rule"], beam=beam, least_contrast=least
-    )
+    return Palette(name=name, dark=dark, places=places, tones=tones, beam=beam)
 
 
 @cache
@@ -122,7 +118,6 @@ def palette(name: str) -> Palette:
                     "queue": "bright_cyan", "throughput": "bright_green", "throttle": "bright_yellow",
                     "latency": "bright_white", "rule": "bright_black",
                 },
-                rings="bright_black",
                 beam=("black", "black", "black"),
                 ansi=True,
             )  # fmt: skip

@@ -30,7 +30,7 @@ from moregpu_tui.state.events import (
     WorkerRow,
     mean_duty,
 )
-from moregpu_tui.state.model import Detail, Job, Link, LogEntry, PoolState, Stats, Worker
+from moregpu_tui.state.model import Detail, Job, LogEntry, PoolState, Stats, Worker
 
 MAX_LOG = 5_000
 MAX_ENDED_JOBS = 2_000
@@ -360,11 +360,6 @@ class _Batch:
             return worker.name
         job = (self._jobs if self._jobs is not None else self.state.jobs).get(id)
         return (job.name or job.summary) if job is not None else ""
-
-
-def lost_link(state: PoolState, link: Link) -> PoolState:
-    """The same with another link: what was known stays, and is shown with its age."""
-    return _replace(state, link=link)
 
 
 def _newer_worker(known: Worker, row: Worker) -> Worker:

@@ -127,11 +127,6 @@ class LineTable(ScrollView, can_focus=True):
         self._cache.clear()
         self.refresh()
 
-    def set_columns(self, columns: Sequence[Column]) -> None:
-        """Show other columns."""
-        self.columns = tuple(columns)
-        self._layout()
-
     def fade(self, faded: bool) -> None:
         """Show everything dimmed: it is old."""
         if faded != self.faded:

@@ -20,7 +20,6 @@ class Paint:
         self.palette = palette
         self.glyphs = glyphs
         self._styles: dict[tuple[str, str], Style] = {}
-        self._dim = 1.0
 
     def style(self, tone: str, place: str = "base") -> Style:
         """The style of a tone on a background; an unknown tone is plain text."""

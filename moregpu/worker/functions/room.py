@@ -109,7 +109,6 @@ class FunctionRoom:
         self._lanes: list[Lane] = []
         self._duty = 1.0
         self._made = 0
-        self._lost_in_a_row = 0
         self._timer: asyncio.TimerHandle | None = None
         self._ticks = 0
         self._closed = False
@@ -318,7 +317,6 @@ class FunctionRoom:
 
     def ended(self, lane: Lane, task: CallTask, records: bytes | memoryview) -> None:
         """Every call has its record."""
-        self._lost_in_a_row = 0
         self._running.pop(task.number, None)
         size = len(records)
         place = Place(dtype="uint8", shape=(size,), start=0, size_bytes=size)

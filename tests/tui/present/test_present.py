@@ -118,7 +118,7 @@ def test_every_sign_is_one_cell_wide(signs: object) -> None:
             assert cell_len(sign) == 1, sign
     for name in ("bar", "rise"):
         assert all(cell_len(sign) == 1 for sign in getattr(signs, name))
-    for name in ("live", "stale", "offline", "empty", "cursor", "mark", "line", "separator", "up", "down", "dots"):
+    for name in ("live", "stale", "offline", "empty", "cursor", "mark", "line", "up", "down", "dots"):
         assert cell_len(getattr(signs, name)) == 1
 
 
