@@ -248,7 +248,8 @@ class Agent:
             if self._senses is not None:
                 self._senses.close()
             self._limits.close()
-            self._keep_old()
+            for kept in self._session.kept.values():
+                self._results.keep(kept.entry)
             await self._work.close()
             for compute in self._computes.values():
                 await compute.close()
@@ -342,8 +343,9 @@ class Agent:
 
     def _keep_old(self) -> None:
         self._settling = None
-        for kept in self._session.kept.values():
-            self._results.keep(kept.entry)
+        made = ((kept.made_at, kept.entry) for kept in self._session.kept.values())
+        if self._results.keep_old(made, self._now()):
+            self._settling = asyncio.get_running_loop().call_later(SETTLE_S, self._keep_old)
 
     # -- the throttle
 

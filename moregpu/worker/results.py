@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -30,7 +30,7 @@ class KeptResults:
 
     def __init__(self, folder: Path):
         self._folder = private_folder(folder)
-        self._written: set[Path] = set()
+        self._written: dict[tuple[str, int, bytes], Path] = {}  # by lease: most results never have a file
 
     def load(self) -> list[ResultEntry]:
         """What an earlier process left. A file that was cut off by a crash is dropped: its task runs again."""
@@ -44,14 +44,14 @@ class KeptResults:
                 _log.warning("a kept result could not be read and is dropped: %s", path.name)
                 path.unlink(missing_ok=True)
                 continue
-            self._written.add(path)
+            self._written[_lease(entry)] = path
             yield entry
 
     def keep(self, entry: ResultEntry) -> None:
         """Write a result, unless it is there. A full disk is no failure: it stays in memory."""
-        path = self._path(entry)
-        if path in self._written:
+        if _lease(entry) in self._written:
             return
+        path = self._path(entry)
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(fd, "wb") as file:
@@ -59,15 +59,26 @@ class KeptResults:
         except OSError as error:
             _log.warning("a result is kept in memory only: %s", error.strerror)
             return
-        self._written.add(path)
+        self._written[_lease(entry)] = path
+
+    def keep_old(self, made: Iterable[tuple[float, ResultEntry]], now: float) -> bool:
+        """Write those of results, the oldest first, that had their time; returns whether younger ones are left."""
+        for made_at, entry in made:
+            if now - made_at < SETTLE_S:
+                return True
+            self.keep(entry)
+        return False
 
     def drop(self, ref: LeaseRef) -> None:
         """Forget a result."""
-        path = self._path(ref)
-        if path in self._written:
-            self._written.discard(path)
+        path = self._written.pop(_lease(ref), None)
+        if path is not None:
             path.unlink(missing_ok=True)
 
-    def _path(self, of: ResultEntry | LeaseRef) -> Path:
-        name = blake3(f"{of.task}\0{of.attempt}\0".encode() + of.token).hexdigest()[:32]
+    def _path(self, entry: ResultEntry) -> Path:
+        name = blake3(f"{entry.task}\0{entry.attempt}\0".encode() + entry.token).hexdigest()[:32]
         return self._folder / name
+
+
+def _lease(of: ResultEntry | LeaseRef) -> tuple[str, int, bytes]:
+    return (of.task, of.attempt, of.token)
