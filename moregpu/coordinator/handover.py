@@ -27,6 +27,9 @@ CLOSE_S = 10.0
 MAX_UNREAD = 16
 """Messages that may lie here before no more is read. (To stop and start for each one costs two system calls.)"""
 
+MAX_UNSENT_BYTES = 1 << 20
+"""Answers to pings that an end does not read; one that lets more lie is let go. (What we say waits in `send`.)"""
+
 _GONE = "the other end of the WebSocket is gone"
 
 Serve = Callable[["TakenSocket"], Awaitable[None]]
@@ -41,6 +44,13 @@ class HandingProtocol(WebSocketsSansIOProtocol):
         if not self.handshake_complete:  # else it was refused, and there is no scope
             extensions = cast("dict[str, Any]", self.scope.get("extensions"))
             extensions[EXTENSION] = self._hand_over
+
+    def handle_ping(self) -> None:
+        """Answer, unless the other end pings and does not read: its answers would fill the memory."""
+        if self.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            self.conn.data_to_send()
+        else:
+            super().handle_ping()
 
     def _hand_over(self, peer: str, serve: Serve) -> None:
         """Serve the connection by `serve` from now on. The request must have been accepted; its route may return."""
@@ -129,6 +139,9 @@ class TakenSocket(asyncio.Protocol):
             if isinstance(event, Frame):
                 self._took(event)
         self._write()  # pongs, and the answer to a closing frame or to nonsense
+        if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            self._transport.abort()
+            return
         if self._ws.close_sent is not None and (self._ws.close_rcvd is not None or self._ws.parser_exc is not None):
             self._leave()
             self._transport.close()

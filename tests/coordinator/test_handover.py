@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,16 +14,16 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from moregpu.coordinator.handover import EXTENSION, MAX_UNREAD, TakenSocket
+from moregpu.coordinator.handover import EXTENSION, MAX_UNREAD, MAX_UNSENT_BYTES, TakenSocket
 from moregpu.coordinator.listen import Doorway
 
 Serve = Callable[[TakenSocket], Awaitable[None]]
 
 
 class Doors:
-    """Real doors whose only route hands every WebSocket over, and the port they listen at."""
+    """Real doors whose only route hands every WebSocket over, or keeps it; and the port they listen at."""
 
-    def __init__(self, serve: Serve):
+    def __init__(self, serve: Serve | None):
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
         self.port = listener.getsockname()[1]
@@ -32,15 +34,18 @@ class Doors:
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "websocket.accept"})
-        scope["extensions"][EXTENSION]("peer", self._serve)
+        if self._serve is not None:
+            scope["extensions"][EXTENSION]("peer", self._serve)
         self.left.set()
+        if self._serve is None:
+            await receive()
 
     def connect(self, **options: Any) -> connect:
         return connect(f"ws://127.0.0.1:{self.port}", compression=None, proxy=None, **options)
 
 
 @asynccontextmanager
-async def doors(serve: Serve) -> AsyncIterator[Doors]:
+async def doors(serve: Serve | None) -> AsyncIterator[Doors]:
     opened = Doors(serve)
     running = asyncio.create_task(opened.doorway.run_doors())
     try:
@@ -167,5 +172,66 @@ def test_a_writer_waits_for_an_end_that_does_not_read_and_goes_on_or_fails_with_
             await until(lambda: len(written) > before)
             link.transport.abort()
             await until(failed.is_set)
+
+    asyncio.run(run())
+
+
+PINGS = (b"\x89\xfd\0\0\0\0" + bytes(125)) * 8000
+"""A MiB of them, masked with zeros."""
+
+
+async def pinger(opened: Doors) -> asyncio.StreamWriter:
+    """An end that opens a WebSocket and never reads."""
+    _, writer = await asyncio.open_connection("127.0.0.1", opened.port, limit=1024)
+    key = b64encode(os.urandom(16)).decode()
+    writer.write(
+        f"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {key}\r\n"
+        "Sec-WebSocket-Version: 13\r\n\r\n".encode()
+    )
+    return writer
+
+
+async def flood(writer: asyncio.StreamWriter, mib: int) -> None:
+    """Pings, until so many were taken or nobody takes them any more."""
+    try:
+        for _ in range(mib):
+            writer.write(PINGS)
+            await writer.drain()
+    except ConnectionError:
+        pass
+
+
+def test_an_end_that_pings_and_never_reads_is_let_go_before_its_answers_fill_the_memory() -> None:
+    taken: list[TakenSocket] = []
+    ended = asyncio.Event()
+
+    async def serve(socket: TakenSocket) -> None:
+        taken.append(socket)
+        assert await socket.receive() is None
+        ended.set()
+
+    async def run() -> None:
+        async with doors(serve) as opened:
+            writer = await pinger(opened)
+            await until(lambda: bool(taken))
+            async with asyncio.timeout(20):
+                await flood(writer, 64)
+                await ended.wait()
+            writer.transport.abort()
+
+    asyncio.run(run())
+
+
+def test_where_a_socket_is_not_handed_over_such_pings_get_no_answer() -> None:
+    async def run() -> None:
+        async with doors(None) as opened:
+            writer = await pinger(opened)
+            await opened.left.wait()
+            await flood(writer, 32)
+            (connection,) = opened.doorway.server_state.connections
+            transport = connection.transport
+            assert isinstance(transport, asyncio.Transport)
+            assert transport.get_write_buffer_size() < 2 * MAX_UNSENT_BYTES
+            writer.transport.abort()
 
     asyncio.run(run())
