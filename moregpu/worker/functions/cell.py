@@ -91,7 +91,7 @@ class Cell:
         self.is_closed = False
         self.loaded: set[str] = set()
         """Programs that the child has."""
-        self._passed: set[int] = set()
+        self._passed: dict[int, int] = {}
         self.journal = JournalReader()
         self._owner = owner
         self._loop = asyncio.get_running_loop()
@@ -108,6 +108,11 @@ class Cell:
         """Of the process that the sandbox hangs on."""
         return self._process.pid
 
+    @property
+    def lent_bytes(self) -> int:
+        """Memory that the agent and its processes share: inputs and results."""
+        return sum(self._passed.values()) + self.journal.size_bytes
+
     # -- what its owner asks
 
     def send(self, header: ToChild, raw: bytes) -> None:
@@ -118,7 +123,7 @@ class Cell:
     def pass_region(self, region: Region) -> None:
         """Give the child a region's descriptor, once, ahead of the frame that names it."""
         if self._passing is not None and region.number not in self._passed:
-            self._passed.add(region.number)
+            self._passed[region.number] = region.size_bytes
             try:
                 pass_region(self._passing, region)
             except OSError:

@@ -75,6 +75,11 @@ class JournalReader:
         """How many calls the child says are done."""
         return _HEAD.unpack_from(self._map)[0]
 
+    @property
+    def size_bytes(self) -> int:
+        """As large as it has grown."""
+        return os.fstat(self.fd).st_size
+
     def clear(self) -> None:
         """Forget what is there, before calls are sent."""
         _HEAD.pack_into(self._map, 0, 0, 0)
@@ -82,7 +87,7 @@ class JournalReader:
     def take(self, most: int) -> tuple[int, bytes | memoryview]:
         """A copy of the whole records of at most so many calls, and how many there are: nonsense gives none."""
         calls, used = _HEAD.unpack_from(self._map)
-        size = os.fstat(self.fd).st_size
+        size = self.size_bytes
         if calls > most or used > size - _HEAD.size or used < calls * RECORD_HEAD.size:
             return 0, b""
         if used + _HEAD.size <= len(self._map):

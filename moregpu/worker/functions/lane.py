@@ -18,6 +18,7 @@ from moregpu.worker.functions.cell import Cell
 from moregpu.worker.functions.frames import Call, Load
 from moregpu.worker.functions.printed import Printed
 from moregpu.worker.sandbox.start import Confinement
+from moregpu.worker.sandbox.usage import resident_bytes
 from moregpu.worker.throttle.duty import DutyMeter
 
 MAX_DIED_IDLE = 3
@@ -92,6 +93,14 @@ class Lane:
     def pid(self) -> int:
         """Of the process that the sandbox hangs on."""
         return self._cell.pid
+
+    @property
+    def taken_bytes(self) -> int:
+        """Memory that its processes hold, less what they were given to look at."""
+        if self._cell.is_closed:
+            return 0
+        own, shared = resident_bytes(self.pid)
+        return own + max(0, shared - self._cell.lent_bytes)
 
     @property
     def is_free(self) -> bool:

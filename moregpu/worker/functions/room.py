@@ -27,7 +27,7 @@ from moregpu.worker.memory import Region
 from moregpu.worker.sandbox.box import Box, Runtime, code_folder
 from moregpu.worker.sandbox.level import Level, readable_paths
 from moregpu.worker.sandbox.start import Confinement
-from moregpu.worker.sandbox.usage import counted_beside, family, folder_bytes, resident_bytes
+from moregpu.worker.sandbox.usage import counted_beside, family, folder_bytes
 from moregpu.workloads.function.spec import ARGUMENTS, MAX_RESULT_BYTES, PROGRAM, RESULTS, SHARED, CallPlan
 
 TICK_S = 0.03
@@ -294,7 +294,7 @@ class FunctionRoom:
 
     def _greedy(self) -> set[Lane]:
         """Sandboxes that take more than they may; the largest, where it is all of them together that do."""
-        taken = {lane: resident_bytes(lane.pid) for lane in self._lanes}
+        taken = {lane: lane.taken_bytes for lane in self._lanes}
         found = {lane for lane, size in taken.items() if size > lane.how.memory_bytes}
         if not found and sum(taken.values()) > self._memory_bytes:
             found.add(max(taken, key=lambda lane: taken[lane]))

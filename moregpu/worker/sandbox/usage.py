@@ -6,18 +6,22 @@ import contextlib
 import os
 from pathlib import Path
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
+def resident_bytes(pid: int) -> tuple[int, int]:
+    """Memory that this process and all below it hold: their own, and what they share without a file behind it.
 
-def resident_bytes(pid: int) -> int:
-    """Memory that this process and all below it hold; what they share with files is left out."""
-    total = 0
+    The second counts a page once for each process that looked at it; inputs and results, where they are mapped, too.
+    """
+    own = shared = 0
     for each in family(pid):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # resident, less what is backed by files; shared memory (results under way) counts as files do
-            fields = Path(f"/proc/{each}/statm").read_text().split()
-            total += (int(fields[1]) - int(fields[2])) * _PAGE
-    return total
+            for line in Path(f"/proc/{each}/status").read_text().splitlines():
+                if line.startswith("RssAnon:"):
+                    own += int(line.split()[1]) << 10
+                elif line.startswith("RssShmem:"):
+                    shared += int(line.split()[1]) << 10
+                    break
+    return own, shared
 
 
 def family(pid: int) -> list[int]:

@@ -58,6 +58,15 @@ def _hoard_together() -> None:
     time.sleep(60)
 
 
+def _hoard_without_a_file() -> None:
+    import mmap
+
+    kept = mmap.mmap(-1, 800 << 20)  # shared with nobody, which only its flags say
+    for start in range(0, len(kept), mmap.PAGESIZE):
+        kept[start] = 1
+    time.sleep(60)
+
+
 def _loop() -> None:
     while True:
         pass
@@ -180,6 +189,15 @@ def test_processes_that_take_too_much_together_are_ended(tmp_path: Path) -> None
         assert await called(room, owner, 2, lambda: "on") == "on"
 
     with_room(tmp_path, story, memory_bytes=300 << 20)
+
+
+def test_memory_that_is_shared_with_nobody_counts_as_well_and_results_do_not(tmp_path: Path) -> None:
+    async def story(room: FunctionRoom, owner: Owner) -> None:
+        failure(await called(room, owner, 1, _hoard_without_a_file), "memory")
+        assert len(await called(room, owner, 2, lambda: bytes(200 << 20))) == 200 << 20
+        assert await called(room, owner, 3, lambda: "on") == "on"
+
+    with_room(tmp_path, story, memory_bytes=500 << 20)
 
 
 def test_a_task_that_is_stopped_ends_though_it_ignores_signals(tmp_path: Path) -> None:
