@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from moregpu.blobs.local import BlobFiles
-from moregpu.coordinator.opening import SealedWriter, open_arrays, plain_part, shaped
+from moregpu.coordinator.opening import SealedWriter, open_arrays, open_windows, shaped, windows
 from moregpu.coordinator.protocol import Clock, Offload
 from moregpu.coordinator.store.protocol import BlobRow, JobRow, Store, TaskRow
 from moregpu.errors import MoreGPUError, OutOfSpace
@@ -94,10 +94,11 @@ def combine(job: JobRow, tasks: list[TaskRow], blobs: BlobFiles, writer: SealedW
         return _handed_through(job, done[0], blobs)
     if kind.hands_through(done_bytes(done), len(done)):
         return _parts_handed_through(done)
+    opened = open_windows if kind.by_digest else open_arrays
     parts = in_order(
         Part(
             task=task.spec,
-            open=lambda task=task: open_arrays(task.outputs, blobs),
+            open=lambda task=task: opened(task.outputs, blobs),
             shapes={name: tensor.shape for name, tensor in task.outputs.items()},
         )
         for task in done
@@ -118,7 +119,8 @@ def _handed_through(job: JobRow, task: TaskRow, blobs: BlobFiles) -> ResultManif
     for name in sorted(outputs):
         tensor = outputs[name]
         digest.begin(name, tensor.dtype, tensor.shape)
-        digest.update(plain_part(tensor, blobs))
+        for window in windows(tensor, blobs):
+            digest.update(window)
     return ResultManifest(outputs=outputs, digest=digest.hex())
 
 

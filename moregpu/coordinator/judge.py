@@ -19,7 +19,7 @@ from moregpu.coordinator.assigning import assignment_of
 from moregpu.coordinator.cases import Case, InputLost, Ruling, Sound, Wrong, claims, refuse_unplanned
 from moregpu.coordinator.decisions import Returned
 from moregpu.coordinator.limits import OFFLOAD_BYTES, OFFLOAD_FLOPS
-from moregpu.coordinator.opening import array_of, open_arrays, plain_part, shaped
+from moregpu.coordinator.opening import array_of, open_arrays, plain_part, shaped, windows
 from moregpu.coordinator.protocol import Clock, Offload
 from moregpu.coordinator.store.protocol import (
     Accepted,
@@ -46,6 +46,7 @@ from moregpu.wire.statement import (
     content_digest,
     described,
     digest,
+    scattered_digest,
     statement_of,
 )
 from moregpu.workloads import workload
@@ -209,9 +210,13 @@ class Judge:
             refuse_unplanned(name, planned, entry.outputs.get(name))
         if len(entry.outputs) != len(assignment.outputs):
             raise Wrong("wrong-outputs", "an output that was not planned")
-        inputs = self._open_inputs(assignment)
+        kind = workload(assignment.kind)
+        inputs = self._open_inputs(assignment, kind.by_digest)
         try:
-            given = {name: plain_part(tensor, self._blobs) for name, tensor in entry.outputs.items()}
+            given = {
+                name: self._streamed(assignment, tensor) if kind.by_digest else plain_part(tensor, self._blobs)
+                for name, tensor in entry.outputs.items()
+            }
         except DigestMismatch as error:
             raise Wrong("wrong-outputs", f"an output cannot be opened: {error.detail}") from error
         written = statement_of(
@@ -219,17 +224,23 @@ class Judge:
             pool=self._pool_id,
             worker=worker.id,
             inputs={
-                name: self._describe(assignment, tensor, inputs[name]) for name, tensor in assignment.inputs.items()
+                name: self._describe(assignment, tensor, inputs[name], kind.by_digest)
+                for name, tensor in assignment.inputs.items()
             },
-            outputs={name: self._describe(assignment, tensor, given[name]) for name, tensor in entry.outputs.items()},
+            outputs={
+                name: self._describe(assignment, tensor, given[name], kind.by_digest)
+                for name, tensor in entry.outputs.items()
+            },
             ran=ran,
         )
         if written != entry.statement:
             raise Wrong("wrong-statement", "the statement is not about this task, these inputs and these outputs")
-        arrays = {name: array_of(tensor, inputs[name]) for name, tensor in assignment.inputs.items()}
-        made = {name: array_of(tensor, given[name]) for name, tensor in entry.outputs.items()}
+        arrays, made = inputs, given
+        if not kind.by_digest:
+            arrays = {name: array_of(tensor, inputs[name]) for name, tensor in assignment.inputs.items()}
+            made = {name: array_of(tensor, given[name]) for name, tensor in entry.outputs.items()}
         level = level_for(case.job.spec.check, worker)
-        evidence = workload(assignment.kind).check(case.task.spec, arrays, made, level, self._entropy)
+        evidence = kind.check(case.task.spec, arrays, made, level, self._entropy)
         if isinstance(evidence, Rejected):
             raise Wrong("wrong-result", evidence.reason, proven=True)
         voters = self._voters(worker, case, arrays, made) if case.job.spec.check == "agree" else None
@@ -237,7 +248,11 @@ class Judge:
             evidence = Evidence(kind="agreed", workers=(*voters, worker.id))
         elif voters:
             evidence = msgspec.structs.replace(evidence, workers=(*voters, worker.id))
-        content = _content(shaped(entry.outputs, case.job.plan), given)
+        outputs_made = shaped(entry.outputs, case.job.plan)
+        if kind.by_digest:
+            content = self._streamed_content(outputs_made) if _is_whole(case) else ""
+        else:
+            content = _content(outputs_made, given)
         return Sound(evidence=evidence, ran=ran, content=content, plain=given, voters=voters)
 
     def _voters(
@@ -247,7 +262,11 @@ class Judge:
         kind, spec = workload(case.assignment.kind), case.task.spec
 
         def says_the_same(vote: Vote) -> bool:
-            return kind.agree(spec, inputs, open_arrays(vote.outputs, self._blobs), outputs)
+            if kind.by_digest:
+                theirs = {name: self._streamed(case.assignment, tensor) for name, tensor in vote.outputs.items()}
+            else:
+                theirs = open_arrays(vote.outputs, self._blobs)
+            return kind.agree(spec, inputs, theirs, outputs)
 
         try:
             others = [vote for vote in case.task.votes if vote.owner != worker.owner and vote.worker != worker.id]
@@ -255,14 +274,32 @@ class Judge:
         except DigestMismatch as error:
             raise InputLost(f"an earlier result of the task cannot be opened: {error.detail}") from error
 
-    def _open_inputs(self, assignment: Assignment) -> dict[str, Any]:
+    def _open_inputs(self, assignment: Assignment, by_digest: bool) -> dict[str, Any]:
         try:
-            return {name: self._wholes.part(tensor) for name, tensor in assignment.inputs.items()}
+            return {
+                name: self._streamed(assignment, tensor) if by_digest else self._wholes.part(tensor)
+                for name, tensor in assignment.inputs.items()
+            }
         except DigestMismatch as error:
             raise InputLost(f"an input cannot be opened: {error.detail}") from error
 
-    def _describe(self, assignment: Assignment, tensor: Tensor, plain: Any) -> Any:
-        return described(tensor, content_digest(assignment.digest_key, tensor.dtype, tensor.part_shape, plain))
+    def _streamed(self, assignment: Assignment, tensor: Tensor) -> bytes:
+        """The content digest of what nobody looks into, of any length: a record of it is held at a time."""
+        plain = windows(tensor, self._blobs)
+        return scattered_digest(assignment.digest_key, tensor.dtype, tensor.part_shape, plain)
+
+    def _streamed_content(self, outputs: Mapping[str, Tensor]) -> str:
+        whole = OutputsDigest()
+        for name in sorted(outputs):
+            whole.begin(name, outputs[name].dtype, outputs[name].shape)
+            for window in windows(outputs[name], self._blobs):
+                whole.update(window)
+        return whole.hex()
+
+    def _describe(self, assignment: Assignment, tensor: Tensor, opened: Any, by_digest: bool) -> Any:
+        if by_digest:
+            return described(tensor, opened)
+        return described(tensor, content_digest(assignment.digest_key, tensor.dtype, tensor.part_shape, opened))
 
     # -- what is committed
 
@@ -281,9 +318,8 @@ class Judge:
         outputs = case.entry.outputs if kept else {}
         if case.task.state is TaskState.DONE:
             outputs = case.task.outputs
-        whole = case.task.spec.grains == (0, case.job.plan.grains)
         manifest = None
-        if whole and case.task.state is not TaskState.DONE:
+        if _is_whole(case) and case.task.state is not TaskState.DONE:
             manifest = ResultManifest(outputs=shaped(outputs, case.job.plan), dropped=not kept, digest=sound.content)
         return Accepted(
             ref=case.ref,
@@ -380,6 +416,10 @@ def _was_leased(task: TaskRow, worker: str, ref: LeaseRef) -> bool:
         attempt.number == ref.attempt and attempt.worker == worker and attempt.token == ref.token
         for attempt in task.attempts
     )
+
+
+def _is_whole(case: Case) -> bool:
+    return case.task.spec.grains == (0, case.job.plan.grains)
 
 
 def _is_heavy(cases: Sequence[Case]) -> bool:

@@ -5,14 +5,14 @@ Everything here blocks (files, ciphers); callers run it off the event loop unles
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from moregpu.blobs.format import open_range, sealed_size
+from moregpu.blobs.format import RECORD_BYTES, open_range, sealed_size
 from moregpu.blobs.local import BlobFiles, Reader, Upload
-from moregpu.blobs.regions import read_part
+from moregpu.blobs.regions import read_part, spans
 from moregpu.blobs.stream import SealStream
 from moregpu.errors import DigestMismatch, NotFound
 from moregpu.jobs import Blob, Tensor, size_bytes
@@ -52,18 +52,42 @@ def plain_part(tensor: Tensor, blobs: BlobFiles) -> Plain:
     Raises `DigestMismatch` where they are not what their name says, have another length, or are gone.
     """
     blob = tensor.data
-    held = blob.size_bytes if isinstance(blob, Blob) else len(blob)
-    if held != tensor.whole_bytes:
-        raise DigestMismatch(f"{held} bytes where {tensor.dtype} of shape {tensor.shape} takes {tensor.whole_bytes}")
+    _refuse_length(tensor)
     if not isinstance(blob, Blob):
         return blob if tensor.region is None else read_part(tensor, _never)
     with _reader(blob, blobs) as reader:
         return read_part(tensor, lambda start, stop, out: open_range(blob, reader.read_at, start, stop, out))
 
 
+def windows(tensor: Tensor, blobs: BlobFiles) -> Iterator[Plain]:
+    """The same bytes a record at a time, in one buffer that the next window overwrites: never held together.
+
+    For what lies together in its tensor; scattered parts cost a record each. Raises what `plain_part` raises.
+    """
+    blob = tensor.data
+    if not isinstance(blob, Blob):
+        yield plain_part(tensor, blobs)
+        return
+    _refuse_length(tensor)
+    buffer = memoryview(bytearray(min(RECORD_BYTES, tensor.part_bytes)))
+    with _reader(blob, blobs) as reader:
+        for at, end in spans(tensor.shape, tensor.dtype, tensor.region):
+            while at < end:
+                stop = min(at - at % RECORD_BYTES + RECORD_BYTES, end)
+                window = buffer[: stop - at]
+                open_range(blob, reader.read_at, at, stop, window)
+                yield window
+                at = stop
+
+
 def open_arrays(tensors: Mapping[str, Tensor], blobs: BlobFiles) -> dict[str, Any]:
     """Several tensors as NumPy arrays, by name."""
     return {name: array_of(tensor, plain_part(tensor, blobs)) for name, tensor in tensors.items()}
+
+
+def open_windows(tensors: Mapping[str, Tensor], blobs: BlobFiles) -> dict[str, Iterator[Plain]]:
+    """Several tensors' bytes as `windows`, by name."""
+    return {name: windows(tensor, blobs) for name, tensor in tensors.items()}
 
 
 def array_of(tensor: Tensor, plain: Plain) -> Any:
@@ -187,6 +211,12 @@ class _Blob:
         blob = self._stream.finish()
         self.upload.finish()
         return msgspec.structs.replace(self._about, data=blob)
+
+
+def _refuse_length(tensor: Tensor) -> None:
+    held = tensor.data.size_bytes if isinstance(tensor.data, Blob) else len(tensor.data)
+    if held != tensor.whole_bytes:
+        raise DigestMismatch(f"{held} bytes where {tensor.dtype} of shape {tensor.shape} takes {tensor.whole_bytes}")
 
 
 def _reader(blob: Blob, blobs: BlobFiles) -> Reader:

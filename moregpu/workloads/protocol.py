@@ -160,6 +160,9 @@ class Workload(Protocol[Spec]):
     """One kind of job. The first four are pure; `combine` streams."""
 
     kind: str
+    by_digest: bool
+    """Nobody looks into what its workers made, so nobody holds it: in place of arrays, `check` and `agree` get content
+    digests, and a `Part` opens to iterables of buffers, each overwritten by the next."""
 
     def validate(self, spec: Spec) -> None:
         """Raise `moregpu.errors.InvalidJob` unless the job can run: shapes, dtypes, sizes, parameters."""

@@ -31,6 +31,7 @@ class FunctionWorkload:
     """`Workload[FunctionSpec]`."""
 
     kind = "function"
+    by_digest = True
 
     def validate(self, spec: FunctionSpec) -> None:
         """See `plan.refuse_invalid`."""
@@ -64,14 +65,15 @@ class FunctionWorkload:
     def agree(
         self, task: TaskSpec, inputs: Mapping[str, Array], one: Mapping[str, Array], other: Mapping[str, Array]
     ) -> bool:
-        """Whether two workers' records are the same bytes."""
+        """Whether two workers' records are the same bytes: of each, its digest."""
         return one.keys() == other.keys() and all(bytes(one[name]) == bytes(other[name]) for name in one)
 
     def combine(self, plan: Plan, parts: Sequence[Part], out: OutputWriter) -> None:
         """Join the records."""
         out.begin(RESULTS, "uint8", (sum(part.shapes[RESULTS][0] for part in parts),))
         for part in parts:
-            out.write(part.open()[RESULTS])
+            for window in part.open()[RESULTS]:
+                out.write(window)
 
     def place(self, plan: Plan, task: TaskSpec) -> dict[str, tuple[tuple[int, int], ...]]:
         """Nobody knows before all are there; a part's `grains` say which calls it holds."""

@@ -32,6 +32,7 @@ class KernelWorkload:
     """`Workload[KernelSpec]`; each method is the module of its name."""
 
     kind = "kernel"
+    by_digest = False
 
     def validate(self, spec: KernelSpec) -> None:
         """See `form.form_of`."""
