@@ -7,393 +7,79 @@ The store never decides: `choose` (the scheduler) and `transitions` do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
-
-import msgspec
-
-from moregpu.jobs import AttemptState, Evidence, JobState, TaskState, Tensor
-from moregpu.wire.api import Event, JobChange, Problem, ResultManifest, Role, Scope
-from moregpu.wire.messages import Device, LeaseRef, Limits, TaskError
-from moregpu.workloads import JobSpec
-from moregpu.workloads.protocol import Plan, TaskSpec, WorkerProfile
-
-
-class _Row(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept. Changed by `msgspec.structs.replace`, never in place."""
-
-
-# ---- rows ------------------------------------------------------------------------------------------------------------
-
-
-class JobRow(_Row, frozen=True, kw_only=True):
-    """A job. Times are UTC epoch seconds."""
-
-    id: str
-    submitter: str  # the token's id
-    kind: str
-    spec: JobSpec
-    plan: Plan
-    digest_key: bytes
-    state: JobState
-    created_at: float
-    started_at: float | None = None
-    ended_at: float | None = None
-    cursor: int = 0  # grains handed out so far: the next task is cut from here
-    grains_done: int = 0
-    tasks_total: int = 0
-    tasks_done: int = 0
-    evidence: dict[str, int] = {}
-    idempotency_key: str = ""
-    result: ResultManifest | None = None
-    error: Problem | None = None
-    checking_s: float = 0.0
-    combining_s: float = 0.0
-    purged: bool = False  # outputs and keys are gone; record and evidence stay
-    submitter_name: str = ""  # the token's label: by which a worker's owner may know its holder
-
-
-class AttemptRow(_Row, frozen=True, kw_only=True):
-    """One lease of a task."""
-
-    number: int
-    worker: str
-    token: bytes
-    state: AttemptState
-    leased_at: float
-    ended_at: float | None = None
-    seconds: float | None = None  # measured here: started → result
-    error: str = ""
-
-
-class Rival(_Row, frozen=True, kw_only=True):
-    """A second lease of a task whose first takes too long. Whoever is accepted first ends the other."""
-
-    attempt: int
-    worker: str
-    token: bytes
-    expires: float = 0.0
-
-
-class Vote(_Row, frozen=True, kw_only=True):
-    """One result of a task that two owners must agree about."""
-
-    attempt: int
-    worker: str
-    owner: str
-    outputs: dict[str, Tensor] = {}
-    receipt: tuple[str, int, bytes] | None = None
-
-
-class TaskRow(_Row, frozen=True, kw_only=True):
-    """A task. The lease lives on this row: `worker`, `token`, `expires`; a second one, for a while, in `rival`."""
-
-    id: str
-    job: str
-    number: int
-    state: TaskState
-    spec: TaskSpec
-    attempts: tuple[AttemptRow, ...] = ()
-    failures: int = 0
-    losses: int = 0
-    failed_on: tuple[str, ...] = ()  # workers that failed it: not offered to them again while others fit
-    worker: str | None = None
-    token: bytes = b""
-    expires: float = 0.0  # monotonic seconds of the store's clock; after a restart every lease is extended in full
-    outputs: dict[str, Tensor] = {}
-    evidence: Evidence | None = None
-    rival: Rival | None = None
-    votes: tuple[Vote, ...] = ()
-
-
-class Trust(_Row, frozen=True, kw_only=True):
-    """What a worker's checked results say about it (`moregpu.coordinator.trust`)."""
-
-    version: int = 0  # counts changes: an older reading never overwrites a newer one
-    right: int = 0  # results that were checked and right
-    wrong: int = 0  # results that were proven wrong
-    wrong_at: tuple[float, ...] = ()  # when, within the last 30 days
-    suspected: int = 0  # results that two other owners agreed against
-    probation_left: int = 0  # so many results to come are checked whatever their job says
-    quarantined: bool = False
-
-
-class WorkerRow(_Row, frozen=True, kw_only=True):
-    """A worker that was enrolled."""
-
-    id: str
-    wi_pub: bytes
-    ws_pub: bytes
-    ws_number: int
-    name: str
-    owner: str
-    groups: tuple[str, ...] = ()
-    kinds_allowed: tuple[str, ...] = ()  # by its invite; empty = all
-    approved: bool = True
-    revoked: bool = False
-    paused: bool = False
-    draining: bool = False
-    limits: Limits = Limits()  # what the admin asks
-    invite: str = ""
-    enrolled_at: float = 0.0
-    seen_at: float = 0.0
-    speeds: dict[str, float] = {}
-    devices: tuple[Device, ...] = ()
-    system: str = ""
-    version: str = ""
-    tasks_done: int = 0
-    tasks_failed: int = 0
-    busy_s: float = 0.0
-    trust: Trust = Trust()
-    tried: bool = False  # its trials went through, whether or not they measured anything
-    consent: dict[str, list[str]] = {}  # kind → whose jobs, as its owner said last
-
-
-class InviteRow(_Row, frozen=True, kw_only=True):
-    """An invite. The secret itself is never kept."""
-
-    id: str
-    secret_hash: bytes  # BLAKE2b-256
-    owner: str
-    groups: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
-    expires_at: float = 0.0
-    uses_left: int = 1
-    auto_approve: bool = True
-    created_at: float = 0.0
-    created_by: str = ""
-    used_by: tuple[str, ...] = ()  # worker ids; the same worker presenting it again is let in
-
-
-class TokenRow(_Row, frozen=True, kw_only=True):
-    """A client token, looked up by id, compared by hash in constant time."""
-
-    id: str
-    hash: bytes  # BLAKE2b-256 of the whole token
-    role: Role
-    label: str = ""
-    created_at: float = 0.0
-    expires_at: float | None = None
-    used_at: float | None = None
-    revoked: bool = False
-    weight: float = 1.0  # its share of a busy pool, beside those of others
-    scope: Scope = "all"  # "compat": only the calls of MoreGPU 1.x, also without TLS on loopback
-    kinds: tuple[str, ...] = ()  # of jobs that it may submit; none named: all
-
-
-class UsageRow(_Row, frozen=True, kw_only=True):
-    """How much a submitter used the pool: worker seconds that fade, as they were at `at` (wall time)."""
-
-    submitter: str
-    seconds: float
-    at: float
-
-
-class BlobRow(_Row, frozen=True, kw_only=True):
-    """A sealed blob on disk."""
-
-    digest: str
-    sealed_bytes: int
-    principal: str  # token id, or worker id
-    created_at: float = 0.0
-
-
-class LedgerRow(_Row, frozen=True, kw_only=True):
-    """One accepted (or refused and noted) result. `hash` = BLAKE3 over the previous hash and this row's content."""
-
-    writer: str
-    row: int
-    hash: bytes
-    previous: bytes
-    batch: int  # the batch's number
-    index: int
-    job: str
-    task: str
-    attempt: int
-    worker: str
-    statement: bytes
-
-
-class LedgerBatch(_Row, frozen=True, kw_only=True):
-    """The signature over a list of statement digests, kept once."""
-
-    writer: str
-    number: int
-    worker: str
-    digests: tuple[bytes, ...]
-    signature: bytes
-
-
-class Checkpoint(_Row, frozen=True, kw_only=True):
-    """The pool's own signature (`ci`) over a row of a chain: what stands before cannot be cut off or rewritten."""
-
-    writer: str
-    row: int
-    hash: bytes
-    at: float
-    signature: bytes
-
-
-# ---- what goes in and out --------------------------------------------------------------------------------------------
-
-
-class Candidate(_Row, frozen=True, kw_only=True):
-    """A job with work to hand out: tasks that came back, and grains that were never cut."""
-
-    job: JobRow
-    waiting: tuple[TaskRow, ...]
-
-    @property
-    def uncut(self) -> int:
-        """Grains left to cut."""
-        return self.job.plan.grains - self.job.cursor
-
-
-class Turn(NamedTuple):
-    """Where a submitter stands in the round: who is lowest goes next, and moves on by seconds ÷ share."""
-
-    at: float
-    share: float = 1.0
-
-
-Fits = Callable[[JobRow, frozenset[str]], bool]
-"""Whether a worker could take a job, given the owners that may not take any task of it that is ready."""
-
-
-class Candidates(Protocol):
-    """Ready work by submitter, highest priority and oldest first; jobs whose `after` is not done are left out."""
-
-    def submitters(self) -> Sequence[str]:
-        """Those with ready work; of two that are level, the one that was served longest ago comes first."""
-        ...
-
-    def turn(self, submitter: str) -> Turn:
-        """Where one of them stands."""
-        ...
-
-    def of(self, submitter: str, fits: Fits | None = None) -> Iterator[Candidate]:
-        """Their jobs, best first, lazily; with `fits`, asked once for all jobs that are alike, those that fit."""
-        ...
-
-
-class FleetWorker(_Row, frozen=True, kw_only=True):
-    """A connected worker, as placement sees it."""
-
-    id: str
-    owner: str
-    groups: tuple[str, ...]
-    kinds: tuple[str, ...]
-    devices: tuple[Device, ...]
-    profile: WorkerProfile
-    hot: frozenset[str] = frozenset()
-    total_speed: dict[str, float] = {}  # of all workers, by speed key, duty included: the share rule needs it
-    peers: int = 1  # connected workers that take work
-    held_s: float = 0.0  # seconds until its devices, side by side, are done with what they have in hand
-    held_on: dict[str, int] = {}  # how many leases each of its devices has in hand
-    proven: bool = True
-    consent: dict[str, list[str]] = {}  # kind → whose jobs; a kind not named is open to all
-
-
-class Choice(_Row, frozen=True, kw_only=True):
-    """What the scheduler picked: a waiting task again, or a fresh cut from a job's cursor."""
-
-    job: str
-    task: str | None = None
-    cut: TaskSpec | None = None
-    device: str = ""
-
-
-class Choose(Protocol):
-    """The pure scheduler."""
-
-    def __call__(self, candidates: Candidates, worker: FleetWorker, slots: int, now: float) -> list[Choice]:
-        """Pick at most `slots` tasks for `worker`."""
-        ...
-
-
-class Lease(_Row, frozen=True, kw_only=True):
-    """What was leased."""
-
-    job: JobRow
-    task: TaskRow
-    attempt: int
-    token: bytes
-    device: str = ""
-
-    @property
-    def ref(self) -> LeaseRef:
-        """The lease's exact name."""
-        return LeaseRef(task=self.task.id, attempt=self.attempt, token=self.token)
-
-
-class Accepted(_Row, frozen=True, kw_only=True):
-    """A checked output, to be accepted. `statement` at `index` of the batch."""
-
-    ref: LeaseRef
-    outputs: dict[str, Tensor]
-    evidence: Evidence
-    statement: bytes
-    index: int
-    seconds: float
-    checking_s: float = 0.0
-    checked_by_us: bool = True
-    """Whether we compared it with what we know to be right: only that says anything about its worker."""
-    result: ResultManifest | None = None
-    """The whole job's result, where this one output is all of it: if the job becomes ready by this completion, it is
-    finished (`done`, `Completed.ended`) in the same transaction, so that a tiny job costs one commit."""
-
-
-class Voted(_Row, frozen=True, kw_only=True):
-    """A result that stands beside others until two owners agree. `last`: they cannot any more; the job fails."""
-
-    ref: LeaseRef
-    outputs: dict[str, Tensor]
-    statement: bytes
-    index: int
-    seconds: float
-    checking_s: float = 0.0
-    last: bool = False
-
-
-class Failed(_Row, frozen=True, kw_only=True):
-    """A failed or wrong attempt."""
-
-    ref: LeaseRef
-    error: TaskError
-    proven_wrong: bool = False
-    seconds: float = 0.0
-    final: bool = False  # the submitter's own fault: no further attempt
-
-
-class Completed(_Row, frozen=True, kw_only=True):
-    """What became of a completion. `fenced`: not this lease any more; the worker may drop it."""
-
-    ref: LeaseRef
-    verdict: str  # accepted | rejected | fenced
-    detail: str = ""
-    ledger: tuple[str, int, bytes] | None = None
-    job: str = ""
-    ready: bool = False  # every grain of the job is accepted: combine it
-    ended: bool = False  # the job reached its end state in this transaction: failed for good, or `result` was given
-    out: tuple[tuple[str, LeaseRef], ...] = ()  # with `ended`: (worker, lease) that were out, to be cancelled there
-
-
-class SignedBatch(_Row, frozen=True, kw_only=True):
-    """The list a worker signed."""
-
-    worker: str
-    digests: tuple[bytes, ...]
-    signature: bytes
-
-
-class Undone(_Row, frozen=True, kw_only=True):
-    """What a failed commit took back although somebody inside had seen it. Nobody outside was told any of it."""
-
-    jobs: frozenset[str] = frozenset()  # jobs that never became durable
-    leases: tuple[tuple[str, LeaseRef], ...] = ()  # (worker, lease) whose assignment may have left: fenced from now on
-
-
-# ---- the promise -----------------------------------------------------------------------------------------------------
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from moregpu.coordinator.store.dealings import (
+    Accepted,
+    Candidate,
+    Candidates,
+    Choice,
+    Choose,
+    Completed,
+    Failed,
+    Fits,
+    FleetWorker,
+    Lease,
+    SignedBatch,
+    Turn,
+    Undone,
+    Voted,
+)
+from moregpu.coordinator.store.rows import (
+    AttemptRow,
+    BlobRow,
+    Checkpoint,
+    InviteRow,
+    JobRow,
+    LedgerBatch,
+    LedgerRow,
+    Rival,
+    TaskRow,
+    TokenRow,
+    Trust,
+    UsageRow,
+    Vote,
+    WorkerRow,
+)
+from moregpu.jobs import JobState
+from moregpu.wire.api import Event, JobChange, Problem, ResultManifest
+from moregpu.wire.messages import LeaseRef
+
+__all__ = [
+    "ASSIGN_LEASE_S",
+    "LEASE_S",
+    "MAX_LOSSES",
+    "Accepted",
+    "AttemptRow",
+    "BlobRow",
+    "Candidate",
+    "Candidates",
+    "Checkpoint",
+    "Choice",
+    "Choose",
+    "Completed",
+    "Failed",
+    "Fits",
+    "FleetWorker",
+    "InviteRow",
+    "JobRow",
+    "Lease",
+    "LedgerBatch",
+    "LedgerRow",
+    "Rival",
+    "SignedBatch",
+    "Store",
+    "TaskRow",
+    "TokenRow",
+    "Trust",
+    "Turn",
+    "Undone",
+    "UsageRow",
+    "Vote",
+    "Voted",
+    "WorkerRow",
+]
 
 ASSIGN_LEASE_S = 10.0
 LEASE_S = 60.0
