@@ -113,9 +113,10 @@ def _itself(failure: Failure, types: Mapping[str, type] | None) -> Exception | N
         if own:
             error.args = arguments
         for name, value in variables.items():
-            error.__dict__[name] = value
+            if not hasattr(BaseException, name) and not name.startswith("__"):  # as `_variables` gives them
+                error.__dict__[name] = value
         return error
-    except (Malformed, TypeError, ValueError, LookupError, AttributeError):
+    except Exception:  # noqa: BLE001  (whatever a stranger made up: its text is told all the same)
         return None
 
 

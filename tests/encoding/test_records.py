@@ -114,6 +114,19 @@ def test_whatever_cannot_be_rebuilt_is_a_remote_error_with_its_name_and_text(fai
     assert error.cause == failure.cause
 
 
+@pytest.mark.parametrize(
+    "variables",
+    [{"__notes__": 3}, {"add_note": 3}, {"__class__": "x", "with_traceback": 1}, {1: 2}, [1]],
+    ids=str,
+)
+def test_variables_that_no_exception_has_cannot_keep_it_from_being_raised(variables: object) -> None:
+    value = b"".join(encode({"args": ("x",), "vars": variables}))
+    error = rebuilt(Failure(cause="raised", type="builtins:ValueError", text="x", value=value), where="on worker w-1")
+    assert error.__notes__ == ["on worker w-1"]
+    with pytest.raises((ValueError, RemoteError), match="x"):
+        raise error.with_traceback(None)
+
+
 def test_an_exception_whose_text_raises_is_described_all_the_same() -> None:
     class Rude(Exception):
         def __str__(self) -> str:

@@ -11,6 +11,7 @@ import pathlib
 import uuid
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays, scalar_dtypes
 
 from moregpu.encoding import Malformed, Unencodable, Unknown, decode, encode, joined
+from moregpu.encoding.layout import Code
+from moregpu.encoding.reading import _MAKERS  # pyright: ignore[reportPrivateUsage]
 
 
 def there_and_back(value: Any, **options: Any) -> Any:
@@ -252,3 +255,39 @@ def test_an_array_that_is_longer_than_its_bytes_is_refused() -> None:
     for length in (b"\x91\x03", b"\x91\x00"):
         with pytest.raises(Malformed):
             decode(data[:at] + length + data[at + 2 :])
+
+
+def _made_up(code: Code, *parts: Any) -> msgspec.msgpack.Ext:
+    return msgspec.msgpack.Ext(int(code), msgspec.msgpack.encode(parts))
+
+
+_HUGE = _made_up(Code.DECIMAL, "1e999999999")  # ten letters; as an int, a billion digits
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        _made_up(Code.FRACTION, _HUGE, 1), _made_up(Code.TIMEDELTA, _HUGE, 0, 0), _made_up(Code.UUID, 1 << 60),
+        _made_up(Code.RANGE, _HUGE, 1, 1), _made_up(Code.COMPLEX, _HUGE, 0.0), _made_up(Code.BYTES, _HUGE),
+        _made_up(Code.FRAME, ["a"], [1], _made_up(Code.RANGE, 0, 1 << 40, 1), None),
+        _made_up(Code.SERIES, "a", _made_up(Code.RANGE, 0, 1 << 40, 1), _made_up(Code.RANGE, 0, 1 << 40, 1), None),
+    ],
+    ids=["fraction", "timedelta", "uuid", "range", "complex", "bytes", "frame", "series"],
+)  # fmt: skip
+def test_a_few_bytes_never_ask_for_work_or_memory_without_end(value: Any) -> None:
+    body = msgspec.msgpack.encode(value)
+    with pytest.raises(Malformed):
+        decode(len(body).to_bytes(4, "little") + bytes(4) + body)
+
+
+def test_an_error_of_a_librarys_own_is_malformed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd(Exception):
+        pass
+
+    def refuse(*_: Any) -> None:
+        raise Odd("only floating point tensors can require gradients")
+
+    monkeypatch.setitem(_MAKERS, Code.TENSOR, refuse)
+    body = msgspec.msgpack.encode(_made_up(Code.TENSOR, "int8", [1], 0, True))
+    with pytest.raises(Malformed, match="floating point"):
+        decode(len(body).to_bytes(4, "little") + bytes(4) + body)
