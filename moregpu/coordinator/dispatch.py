@@ -76,8 +76,11 @@ class Dispatch:
 
     async def _wait(self) -> None:
         """Wait to be woken; while jobs are in their tail, not for long."""
+        if not self._store.tails():
+            await self._woken.wait()
+            return
         try:
-            async with asyncio.timeout(LOOK_S if self._store.tails() else None):
+            async with asyncio.timeout(LOOK_S):
                 await self._woken.wait()
         except TimeoutError:
             pass

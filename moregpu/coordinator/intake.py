@@ -14,7 +14,7 @@ from moregpu.coordinator.opening import SealedWriter
 from moregpu.coordinator.protocol import Clock, Offload, Principal
 from moregpu.coordinator.quotas import Quotas, refuse_job
 from moregpu.coordinator.store.protocol import BlobRow, JobRow, Store
-from moregpu.errors import Conflict, InvalidJob, NotFound, OutOfSpace, TooLarge
+from moregpu.errors import Conflict, InvalidJob, NotFound, OutOfSpace, OverQuota, TooLarge
 from moregpu.ids import job_id, normalise
 from moregpu.jobs import JOB_ENDED, Blob, JobState, Tensor
 from moregpu.wire.api import MAX_INLINE_POST_BYTES
@@ -62,8 +62,7 @@ class Intake:
 
         Raises `InvalidJob`, `TooLarge`, `OutOfSpace`, `OverQuota`.
         """
-        if await self._store.job_under_key(who.id, idempotency_key) is None:
-            refuse_job(self._quotas(), self._store, who)
+        await self._refuse_beyond(who, idempotency_key)
         spec, plan = await self._ready(who, spec)
         new = self._row_of(who, spec, plan, idempotency_key or self._entropy(16).hex())
         # Before the commit: leasing sees the row as soon as it is in memory, and its transaction joins this one.
@@ -76,6 +75,14 @@ class Intake:
         if not waits:
             return row
         return await self.wait(row.id, wait_s)
+
+    async def _refuse_beyond(self, who: Principal, idempotency_key: str) -> None:
+        """Keep to the quotas; a submit that is sent again is no new job. Only who is refused pays for the look."""
+        try:
+            refuse_job(self._quotas(), self._store, who)
+        except OverQuota:
+            if await self._store.job_under_key(who.id, idempotency_key) is None:
+                raise
 
     async def sketch(self, who: Principal, spec: JobSpec) -> JobRow:
         """The job that a submit would keep; nothing is kept."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from moregpu.coordinator import ledger
@@ -87,18 +88,17 @@ class Pages:
         """Let go of ended jobs beyond the newest `keep`, but none that the open transaction touches."""
         if len(self.ended) <= keep:
             return
-        touched: set[str] = set()
-        for change in self.journal.changes:
-            if change.table is self.jobs:
-                touched.add(change.key)
-            elif change.table is self.tasks:
-                touched.add((change.new or change.old).job)
-        for id in list(self.ended)[: len(self.ended) - keep]:
-            if id not in touched:
-                for task in self.index.forget(self.jobs.rows[id]):
-                    del self.tasks.rows[task]
-                    self.receipts.pop(task, None)
-                del self.jobs.rows[id], self.ended[id]
+        leaving = dict.fromkeys(islice(self.ended, len(self.ended) - keep))
+        for table, key, old, new in self.journal.changes:
+            if table is self.jobs:
+                leaving.pop(key, None)
+            elif table is self.tasks:
+                leaving.pop((new or old).job, None)
+        for id in leaving:
+            for task in self.index.forget(self.jobs.rows[id]):
+                del self.tasks.rows[task]
+                self.receipts.pop(task, None)
+            del self.jobs.rows[id], self.ended[id]
 
     def admit(self, job: JobRow, tasks: Iterable[TaskRow], receipts: dict[str, Receipt]) -> None:
         """Take back an ended job that was let go: rows as the disk has them."""
