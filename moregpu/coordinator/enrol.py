@@ -12,7 +12,7 @@ from moregpu.coordinator.store.protocol import Store, WorkerRow
 from moregpu.errors import Forbidden, HandshakeFailed, InviteRefused, TooManyRequests
 from moregpu.wire.identity import check_hello
 from moregpu.wire.invite import secret_hash
-from moregpu.wire.messages import Device, Hello
+from moregpu.wire.messages import Device, Hello, Limits
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +87,7 @@ class Doorman:
             system=hello.system,
             version=hello.version,
             consent=hello.consent,
+            limits=Limits(ceiling=1.0),  # the owner's alone hold until an admin asks for less
         )
         enrolled = await self._store.enrol(row, hello.invite_id, secret_hash(hello.invite_secret), wall)
         if enrolled is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Protocol
 from statistics import median
 
 import msgspec
@@ -12,7 +13,7 @@ from moregpu.coordinator.fitting import lanes
 from moregpu.coordinator.session import WorkerSession
 from moregpu.coordinator.store.protocol import FleetWorker, WorkerRow
 from moregpu.coordinator.trust import is_on_probation
-from moregpu.wire.messages import FromCoordinator, Hello, Limits
+from moregpu.wire.messages import FromCoordinator, Hello, Limits, Policy
 from moregpu.workloads.function.plan import SPEEDS
 from moregpu.workloads.protocol import NOMINAL_BYTES, FleetSummary, WorkerProfile
 
@@ -45,6 +46,14 @@ LEAST_WORK_S = 1e-5
 """No task of calls takes less."""
 
 
+class Send(Protocol):
+    """Sends a message to a worker; one that may wait a moment goes with the next."""
+
+    def __call__(self, message: FromCoordinator, /, *, may_wait: bool = False) -> None:
+        """Queue it."""
+        ...
+
+
 class Member:
     """A worker that is connected: its row, its session, and the way to send to it."""
 
@@ -53,7 +62,7 @@ class Member:
         row: WorkerRow,
         hello: Hello,
         session: WorkerSession,
-        send: Callable[[FromCoordinator], None],
+        send: Send,
         end: Callable[[int, str], None],
         connected_at: float,
     ) -> None:
@@ -272,6 +281,12 @@ def lower(owner: Limits, admin: Limits) -> Limits:
         schedule=owner.schedule if owner.schedule != "always" else admin.schedule,
         paused=owner.paused or admin.paused,
     )
+
+
+def policy_of(row: WorkerRow) -> Policy:
+    """What the admin asks, and nothing of what the owner said: the worker itself takes the lower of both."""
+    limits = Limits(ceiling=row.limits.ceiling, schedule=row.limits.schedule, paused=row.paused)
+    return Policy(limits=limits, name=row.name, approved=row.approved)
 
 
 def with_speeds(row: WorkerRow, speeds: dict[str, float], *, tried: bool) -> WorkerRow:

@@ -18,7 +18,7 @@ from moregpu.coordinator.chores import Chores
 from moregpu.coordinator.connection import Connection
 from moregpu.coordinator.enrol import Admitted, Doorman
 from moregpu.coordinator.events import Feed
-from moregpu.coordinator.fleet import Fleet, Member
+from moregpu.coordinator.fleet import Fleet, Member, policy_of
 from moregpu.coordinator.limits import MAX_LINKS_UNCONFIRMED, DeskConfig
 from moregpu.coordinator.presence import Presence
 from moregpu.coordinator.printed import Printed
@@ -341,7 +341,7 @@ class Hub:
             next_cs_signature=self._keys.next_cs_signature(),
             now=self._clock.wall(),
         )
-        actions = session.welcome(welcome, approved=row.approved, paused=row.paused, draining=row.draining)
+        actions = session.welcome(welcome, policy_of(row), paused=row.paused, draining=row.draining)
         session.quarantined = row.trust.quarantined
         member.must_prove = trials_due(config, row, admitted.before)
         link.member = member

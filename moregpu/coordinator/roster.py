@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from moregpu.coordinator.fleet import Fleet, lower
+from moregpu.coordinator.fleet import Fleet, policy_of
 from moregpu.coordinator.hub import Hub
 from moregpu.coordinator.presence import Presence
 from moregpu.coordinator.protocol import Principal
@@ -59,10 +59,7 @@ class Roster:
             member.session.quarantined = saved.trust.quarantined
             if change.action in ("resume", "approve"):
                 member.session.failures = 0
-            limits = lower(member.hello.limits, saved.limits)
-            for action in member.session.policy(
-                limits, saved.name, approved=saved.approved, paused=saved.paused, draining=saved.draining
-            ):
+            for action in member.session.policy(policy_of(saved), paused=saved.paused, draining=saved.draining):
                 self._hub.carry_out_for(member, action)
             self._fleet.changed(fit=True)
             self._hub.prove_if_due(member)

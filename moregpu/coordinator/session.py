@@ -37,7 +37,6 @@ from moregpu.wire.messages import (
     Heartbeat,
     Hello,
     LeaseRef,
-    Limits,
     Output,
     Policy,
     Progress,
@@ -169,11 +168,11 @@ class WorkerSession:
 
     # -- what the hub decided
 
-    def welcome(self, welcome: Welcome, *, approved: bool, paused: bool, draining: bool) -> list[Action]:
-        """The worker proved who it is, and is in."""
+    def welcome(self, welcome: Welcome, policy: Policy, *, paused: bool, draining: bool) -> list[Action]:
+        """The worker proved who it is, and is in. `policy` goes along always: it may have changed while it was away."""
         self.phase, self.worker = Phase.MEMBER, welcome.worker
-        self.approved, self.paused, self.draining = approved, paused, draining
-        return [Send(message=welcome), Refill()]
+        self.approved, self.paused, self.draining = policy.approved, paused, draining
+        return [Send(message=welcome), Send(message=policy), Refill()]
 
     def inherit(self, earlier: WorkerSession, *, leases: bool) -> None:
         """Take over from the session that this worker had before: what was learnt, and what is being judged.
@@ -190,10 +189,10 @@ class WorkerSession:
         self.round_trip_s, self.successes = earlier.round_trip_s, earlier.successes
         self._free_at = earlier._free_at
 
-    def policy(self, limits: Limits, name: str, *, approved: bool, paused: bool, draining: bool) -> list[Action]:
+    def policy(self, policy: Policy, *, paused: bool, draining: bool) -> list[Action]:
         """An admin changed something."""
-        self.approved, self.paused, self.draining = approved, paused, draining
-        return [Send(message=Policy(limits=limits, name=name, approved=approved)), Refill()]
+        self.approved, self.paused, self.draining = policy.approved, paused, draining
+        return [Send(message=policy), Refill()]
 
     def reject(self, code: str, detail: str, hint: str, *, again: bool = False) -> list[Action]:
         """Refuse the worker for good (or until later)."""

@@ -34,6 +34,7 @@ from moregpu.wire.messages import (
     Hello,
     LeaseRef,
     Limits,
+    Policy,
     Pulse,
     Reject,
     Result,
@@ -81,6 +82,7 @@ class HonestWorker:
         self.engine = NumpyEngine()
         self.welcome: Welcome | None = None
         self.rejected: Reject | None = None
+        self.policy: Policy | None = None
         self.assigned: list[Assignment] = []
         self.cancelled: list[LeaseRef] = []
         self.verdicts: list[Verdict] = []
@@ -184,8 +186,8 @@ class HonestWorker:
                 self.cancelled += message.leases
             case Pulse():
                 self.pulses.append(message)
-            case _:
-                pass
+            case Policy():
+                self.policy = message
         return None
 
     # -- work

@@ -97,6 +97,27 @@ FOUND: dict[str, Script] = {
         noise=True,
         keep_ended=1,
     ),
+    "an admin ended a worker's pause while it was away, and nobody told it when it came back": Script(
+        seed=2128,
+        machines=(
+            Machine("machine0", "honest", 0.3, 0.001, joins_at=0.18632612037190577, lab=True),
+            Machine("machine1", "scaled", 0.3, 0.01),
+            Machine("machine2", "honest", 1.0, 0.01, lab=True),
+        ),
+        works=(
+            Work("ann", 14.83045988793767, "scale", 1, data="inline", then="vanish", later_s=0.02),
+            Work("ann", 5.524509269423825, "softmax", 20, data="inline", check="agree"),
+            Work("ann", 0.5, "matmul", 40, data="inline", wait_s=5.0),
+        ),
+        faults=(
+            Fault(1.75566360106218, "admin pause", "machine0", seconds=2.5165462814978534, way="up"),
+            Fault(1.9560005244499337, "owner pause", "machine2", seconds=14.490752552090239, steps=31),
+            Fault(14.74151060153237, "crash coordinator", "machine0", seconds=19.01125753102218, steps=262),
+        ),
+        trials=True,
+        keep_ended=2,
+        grains=3,
+    ),
     "a rogue that joined while the pool came to rest was on trial still, which is no finding": Script(
         seed=5209,
         machines=(

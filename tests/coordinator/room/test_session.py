@@ -31,7 +31,9 @@ from moregpu.wire.messages import (
     Heartbeat,
     Hello,
     LeaseRef,
+    Limits,
     Output,
+    Policy,
     Progress,
     Refused,
     Reject,
@@ -43,13 +45,17 @@ from moregpu.wire.messages import (
 )
 
 HELLO = Hello(wi_pub=bytes(32), signature=bytes(64), ws_number=0, ws_signature=bytes(64), boot=bytes(16), name="w")
+POLICY = Policy(limits=Limits(ceiling=1.0))
 WELCOME = Welcome(worker="w-1", pool=bytes(16), pool_name="p", ci_pub=bytes(32), blob_token="b")
 
 
 def member(**settings: Any) -> WorkerSession:
     session = WorkerSession(DeskConfig(**settings), 0.0, slots_for)
     assert session.receive(HELLO, 0.0) == [Admit(hello=HELLO)]
-    session.welcome(WELCOME, approved=True, paused=False, draining=False)
+    assert session.welcome(WELCOME, POLICY, paused=False, draining=False)[:2] == [
+        Send(message=WELCOME),
+        Send(message=POLICY),
+    ]
     return session
 
 

@@ -15,7 +15,7 @@ from moregpu.errors import Forbidden, HandshakeFailed, NotFound
 from moregpu.jobs import JobState
 from moregpu.wire.api import WorkerChange
 from moregpu.wire.identity import PoolKeys, WorkerKeys
-from moregpu.wire.messages import Hello
+from moregpu.wire.messages import Hello, Limits
 from moregpu.wire.session import Channel
 from tests.coordinator.room.pool import ADMIN, ANN, Room, Socket, product, room
 from tests.rogue.workers import HonestWorker, ref_of
@@ -462,5 +462,40 @@ def test_a_message_before_the_hello_ends_the_connection(tmp_path: Path) -> None:
         async with room(tmp_path) as here:
             near = here.connect(Hasty(here.keys, here.blobs, "hasty", keys=WorkerKeys.generate()))
             await here.until(lambda: near.closed is not None)
+
+    asyncio.run(run())
+
+
+# ---- what the admin asks ---------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_was_away_is_told_what_an_admin_changed_meanwhile(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker()
+            await worker.until(lambda: worker.policy is not None)
+            assert worker.policy is not None and worker.policy.limits == Limits(ceiling=1.0)  # the owner's alone hold
+            await here.desk.change_worker(ADMIN, worker.id, WorkerChange(action="pause"))
+            await worker.until(lambda: worker.policy is not None and worker.policy.limits.paused)
+            await here.hang_up(worker)
+            await here.desk.change_worker(ADMIN, worker.id, WorkerChange(action="resume", ceiling=0.3))
+            here.connect(worker)
+            await worker.until(lambda: worker.policy is not None and not worker.policy.limits.paused)
+            assert worker.policy.limits == Limits(ceiling=0.3)
+
+    asyncio.run(run())
+
+
+def test_what_the_owner_said_at_the_door_does_not_come_back_as_the_admins_wish(tmp_path: Path) -> None:
+    class Cautious(HonestWorker):
+        def hello(self, h: bytes) -> Hello:
+            return msgspec.structs.replace(super().hello(h), limits=Limits(ceiling=0.2, paused=True))
+
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker(Cautious)
+            await here.desk.change_worker(ADMIN, worker.id, WorkerChange(name="desk 3"))
+            await worker.until(lambda: worker.policy is not None and worker.policy.name == "desk 3")
+            assert worker.policy is not None and worker.policy.limits == Limits(ceiling=1.0)
 
     asyncio.run(run())
