@@ -265,7 +265,7 @@ class Cell:
 
     def _take(self, said: FromZygote) -> None:
         match said:
-            case Entered(version=version):
+            case Entered(version=version) if not self.has_entered:
                 self.has_entered = True
                 self._wait(CLEAR_S if self.is_clearing else None, "the sandbox did not become empty")
                 self._owner.entered(version)
@@ -275,6 +275,8 @@ class Cell:
             case Cleared(number=number):
                 if self.is_clearing and number == self._forks:
                     self._cleared()
+            case Entered():
+                raise ValueError("a sandbox is entered once")
 
     def _cleared(self) -> None:
         self._wait(None)

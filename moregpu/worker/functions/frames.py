@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 _LENGTHS = struct.Struct("<II")
 MAX_FRAME_BYTES = 64 << 20
@@ -57,9 +58,9 @@ ToZygote = Fork | Signal | Clear
 
 
 class Entered(_Frame, frozen=True, kw_only=True, array_like=True, tag="entered"):
-    """Confined, and ready to fork."""
+    """Confined, and ready to fork. What stands in `version` goes into statements: packages of a job run there, too."""
 
-    version: str
+    version: Annotated[str, Meta(pattern=r"^Python 3\.\d{1,3}\.[0-9a-z+]{1,20}$")]
 
 
 class Ended(_Frame, frozen=True, kw_only=True, array_like=True, tag="ended"):

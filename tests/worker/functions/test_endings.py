@@ -11,9 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from moregpu.worker.functions.frames import Entered, frame, from_zygote
 from moregpu.worker.functions.room import FunctionRoom
 from tests.worker.functions.rooms import Owner, called, calls_of, failure, with_room
 
@@ -70,6 +72,22 @@ def _hoard_without_a_file() -> None:
 def _loop() -> None:
     while True:
         pass
+
+
+def _count_for_ever() -> None:
+    """Says to the agent that calls are done, again and again."""
+    import struct
+
+    for fd in range(3, 256):
+        try:
+            if os.fstat(fd).st_size >= 1 << 20:
+                break
+        except OSError:
+            continue
+    number = 0
+    while True:
+        number += 1
+        os.pwrite(fd, struct.pack("<Q", number % 3), 0)
 
 
 def _ignore_and_loop() -> None:
@@ -198,6 +216,20 @@ def test_memory_that_is_shared_with_nobody_counts_as_well_and_results_do_not(tmp
         assert await called(room, owner, 3, lambda: "on") == "on"
 
     with_room(tmp_path, story, memory_bytes=500 << 20)
+
+
+def test_a_call_that_only_says_that_calls_are_done_meets_its_time_limit(tmp_path: Path) -> None:
+    async def story(room: FunctionRoom, owner: Owner) -> None:
+        failure(await called(room, owner, 1, _count_for_ever, limit_s=0.5), "timeout")
+
+    with_room(tmp_path, story)
+
+
+@pytest.mark.parametrize("version", ["Python 3." + "1" * 60_000, "Python 3.11.7\x1b]52;c;\x07", "2.7"])
+def test_a_sandbox_says_which_python_it_has_and_nothing_else(version: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        from_zygote(frame(Entered(version=version))[8:])
+    assert from_zygote(frame(Entered(version=f"Python {sys.version.split()[0]}"))[8:])
 
 
 def test_a_task_that_is_stopped_ends_though_it_ignores_signals(tmp_path: Path) -> None:
