@@ -56,16 +56,40 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-class Ask:
-    """A request."""
+class Asked:
+    """What is known of every request, whether it wants an answer or a WebSocket."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, services: Services):
+    def __init__(self, scope: Scope, services: Services):
         self.scope = scope
         self.services = services
         self.params: Mapping[str, str] = {}
         """Parts of the path; set when its route is found."""
         self.headers = headers_of(scope)
         self.query = query_of(scope)
+        self._who: Principal | None = None
+
+    @property
+    def who(self) -> Principal:
+        """Who asks; set by the table's role check."""
+        if self._who is None:
+            raise LookupError("a public route asked who it is")
+        return self._who
+
+    @who.setter
+    def who(self, who: Principal) -> None:
+        self._who = who
+
+    @property
+    def peer(self) -> str:
+        """The other end's address; behind a tunnel or proxy on this machine it is not the real one: ""."""
+        return peer_of(self.scope)
+
+
+class Ask(Asked):
+    """A request."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, services: Services):
+        super().__init__(scope, services)
         self.body_read = False
         """Whether the whole body was taken; if not, the connection cannot carry another request."""
         self.plain = False
@@ -80,19 +104,7 @@ class Ask:
         """Whether an answer is on its way: too late for another one."""
         self._receive = receive
         self._send = send
-        self._who: Principal | None = None
         self._job: JobRow | None = None
-
-    @property
-    def who(self) -> Principal:
-        """Who asks; set by the table's role check."""
-        if self._who is None:
-            raise LookupError("a public route asked who it is")
-        return self._who
-
-    @who.setter
-    def who(self, who: Principal) -> None:
-        self._who = who
 
     @property
     def job(self) -> JobRow:
@@ -104,11 +116,6 @@ class Ask:
     @job.setter
     def job(self, job: JobRow) -> None:
         self._job = job
-
-    @property
-    def peer(self) -> str:
-        """The other end's address; behind a tunnel or proxy on this machine it is not the real one: ""."""
-        return peer_of(self.scope)
 
     @property
     def content_length(self) -> int | None:

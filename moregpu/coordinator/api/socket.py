@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from starlette.types import Message, Receive, Scope, Send
 
-from moregpu.coordinator.api.ask import headers_of, peer_of, query_of
+from moregpu.coordinator.api.ask import Asked
 from moregpu.coordinator.api.problems import PROBLEM_JSON, encoded, problem, problem_headers
 from moregpu.coordinator.api.services import Services
 from moregpu.coordinator.handover import EXTENSION
-from moregpu.coordinator.protocol import Principal
 from moregpu.errors import MoreGPUError, VersionMismatch
 from moregpu.wire.messages import SUBPROTOCOL
 
 _GONE = "the other end of the WebSocket is gone"
 
 
-class SocketAsk:
+class SocketAsk(Asked):
     """A WebSocket from its opening request on."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, services: Services):
-        self.scope = scope
-        self.services = services
-        self.params: Mapping[str, str] = {}
-        self.headers = headers_of(scope)
-        self.query = query_of(scope)
-        self.peer = peer_of(scope)
+        super().__init__(scope, services)
         self.answered = False
         """Whether it was accepted or refused."""
         self._receive = receive
         self._send = send
-        self._who: Principal | None = None
-
-    @property
-    def who(self) -> Principal:
-        """Who asks; set by the table's role check."""
-        if self._who is None:
-            raise LookupError("a public socket asked who it is")
-        return self._who
-
-    @who.setter
-    def who(self, who: Principal) -> None:
-        self._who = who
 
     async def accept(self, subprotocol: str | None = None) -> None:
         """Open it."""
