@@ -79,29 +79,12 @@ class Batch:
     def spec(self, session: str, program: Tensor, arguments: Tensor, shared: dict[str, Tensor]) -> FunctionSpec:
         """The job."""
         first = self.calls[0]
-        options = first.options
-        return FunctionSpec(
+        return first.options.spec(
+            function=first.program.name,
+            form=first.program.form,
             calls=tuple(call.size for call in self.calls),
             inputs={PROGRAM: program, ARGUMENTS: arguments, **shared},
-            form=first.program.form,
             session=session,
-            function=first.program.name,
-            name=options.name or first.program.name,
-            requires=options.requires,
-            python=options.python,
-            idempotent=options.idempotent,
-            isolate=options.isolate,
-            network=options.network,
-            cores=options.cores,
-            gpu=options.gpu,
-            device=options.device,
-            vram_bytes=options.vram_bytes,
-            memory_bytes=options.memory_bytes,
-            time_limit_s=options.time_limit_s,
-            group=options.group,
-            priority=options.priority,
-            check=options.check,
-            detach=options.detach,
         )
 
     def hear(self, answer: wire.FromLink | MoreGPUError) -> None:

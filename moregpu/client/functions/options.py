@@ -10,8 +10,8 @@ from typing import Any, Literal, TypedDict
 import msgspec
 
 from moregpu.errors import InvalidJob
-from moregpu.jobs import Check
-from moregpu.workloads.function.spec import Isolate
+from moregpu.jobs import Check, Tensor
+from moregpu.workloads.function.spec import Form, FunctionSpec, Isolate
 
 Local = Literal["never", "ok"]
 
@@ -80,6 +80,34 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     allow_pickle: bool = False
     local: Local = "never"
     progress: bool | None = None
+
+    def spec(
+        self, *, function: str, form: Form, calls: tuple[int, ...], inputs: dict[str, Tensor], session: str = ""
+    ) -> FunctionSpec:
+        """The job of calls with these options. Without a session nobody attends it, so it goes on alone."""
+        return FunctionSpec(
+            calls=calls,
+            inputs=inputs,
+            form=form,
+            session=session,
+            function=function,
+            name=self.name or function,
+            requires=self.requires,
+            python=self.python,
+            idempotent=self.idempotent,
+            isolate=self.isolate,
+            network=self.network,
+            cores=self.cores,
+            gpu=self.gpu,
+            device=self.device,
+            vram_bytes=self.vram_bytes,
+            memory_bytes=self.memory_bytes,
+            time_limit_s=self.time_limit_s,
+            group=self.group,
+            priority=self.priority,
+            check=self.check,
+            detach=self.detach or not session,
+        )
 
 
 def chosen(options: CallOptions | dict[str, Any]) -> Chosen:

@@ -82,29 +82,14 @@ def script_spec(text: str, name: str, payloads: Sequence[Any], options: Chosen) 
     """The job that goes on alone. Its data travels inside it, so it must be small."""
     calls = script_calls(text, name, payloads, options)
     content, arguments = text.encode(), joined([buffer for call in calls for buffer in call.arguments])
-    return FunctionSpec(
+    return options.spec(
+        function=name,
+        form="script",
         calls=tuple(call.size for call in calls),
         inputs={
             PROGRAM: Tensor(dtype="uint8", shape=(len(content),), data=content),
             ARGUMENTS: Tensor(dtype="uint8", shape=(len(arguments),), data=arguments),
         },
-        form="script",
-        function=name,
-        name=options.name or name,
-        requires=options.requires,
-        python=options.python,
-        idempotent=options.idempotent,
-        isolate=options.isolate,
-        network=options.network,
-        cores=options.cores,
-        gpu=options.gpu,
-        device=options.device,
-        vram_bytes=options.vram_bytes,
-        memory_bytes=options.memory_bytes,
-        time_limit_s=options.time_limit_s,
-        group=options.group,
-        priority=options.priority,
-        check=options.check,
     )
 
 
