@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from moregpu.errors import InvalidRequest
-from moregpu.wire.messages import EVERYBODY
+from moregpu.wire.messages import EVERYBODY, OF_GROUP
 from moregpu.wire.text import NAME_LIMIT, clean
 
 MOST = 1000
@@ -13,7 +13,7 @@ MOST = 1000
 
 
 def names_of(given: Iterable[str]) -> tuple[str, ...]:
-    """Names as the pool knows them: `nobody`, `everybody`, or labels of tokens, by commas or one by one.
+    """Names as the pool knows them: `nobody`, `everybody`, or labels or groups of tokens, by commas or one by one.
 
     Raises `InvalidRequest` for names that cannot be any.
     """
@@ -42,5 +42,7 @@ def told(whose: Iterable[str]) -> str:
         return "nobody's"
     if EVERYBODY in names:
         return "everybody's in this pool"
-    each = [f"{name}'s" for name in names]
+    each = [
+        f"the group {name.removeprefix(OF_GROUP)}'s" if name.startswith(OF_GROUP) else f"{name}'s" for name in names
+    ]
     return each[0] if len(each) == 1 else f"{', '.join(each[:-1])} and {each[-1]}"

@@ -16,8 +16,8 @@ from moregpu_tray.consent import names_of
 
 WORDS = (
     "Whose Python functions may run on this machine?\n\n"
-    "Names as the pool calls them, by commas; empty: nobody's. They run in a sandbox, without your files and your "
-    "network, and only while this machine has something to spare. Still: name people whom you trust."
+    "Names as the pool calls them, or group:NAME, by commas; empty: nobody's. They run in a sandbox, without your "
+    "files and your network, and only while this machine has something to spare. Still: name people whom you trust."
 )
 
 

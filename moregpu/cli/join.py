@@ -44,7 +44,7 @@ def join(
         list[str] | None,
         typer.Option(
             metavar="functions[=NAMES]",
-            help="Let submitters' Python code run here, in a sandbox: everybody's, or functions=alice,bob. "
+            help="Let submitters' Python code run here, in a sandbox: everybody's, or functions=alice,group:lab. "
             "Also: network (for functions that ask for it), interpreters (download a Python that is not here), "
             "unconfined (I trust this pool: also without a sandbox).",
         ),
@@ -96,7 +96,7 @@ def also_allowed(allow: list[str]) -> dict[str, bool]:
 
 
 def whose_functions(allow: list[str]) -> tuple[str, ...]:
-    """Read `--allow functions` and `--allow functions=alice,bob`; raises `InvalidRequest`."""
+    """Read `--allow functions` and `--allow functions=alice,group:lab`; raises `InvalidRequest`."""
     whose: list[str] = []
     for text in allow:
         if text in ALSO:
@@ -105,7 +105,7 @@ def whose_functions(allow: list[str]) -> tuple[str, ...]:
         listed = [name.strip() for name in names.split(",") if name.strip()] if named else ["*"]
         if what.strip() not in ("functions", "function") or not listed:
             raise InvalidRequest(
-                f"--allow {text[:80]!r} is not understood", "--allow functions, or --allow functions=alice,bob"
+                f"--allow {text[:80]!r} is not understood", "--allow functions, or --allow functions=alice,group:lab"
             )
         whose += listed
     return ("*",) if "*" in whose else tuple(dict.fromkeys(whose))

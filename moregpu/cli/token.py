@@ -34,6 +34,14 @@ def create(
             help="Kind of job that it may submit, such as kernel; may be repeated. compat: MoreGPU 1.x's calls alone.",
         ),
     ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A group of people that it belongs to; may be repeated. Workers' owners may let its functions in by "
+            "functions=group:NAME.",
+        ),
+    ] = None,
     local: Annotated[
         bool, typer.Option("--local", help="Make it in the state folder of this machine's coordinator, running or not.")
     ] = False,
@@ -46,21 +54,35 @@ def create(
     `--local` mends a lost admin token for whoever can write the state folder.
     """
     calls, kinds = scopes(scope or [])
+    groups = tuple(dict.fromkeys(group or []))
     if local or state is not None:
         from moregpu.coordinator.local import create_local_token
         from moregpu.platform.paths import state_folder
 
         line = create_local_token(
-            state or state_folder("pool"), role, label, expires, weight=weight, scope=calls, kinds=kinds
+            state or state_folder("pool"),
+            role,
+            label,
+            expires,
+            weight=weight,
+            scope=calls,
+            kinds=kinds,
+            groups=groups,
         ).line()
     else:
         with reach(profile) as pool:
             request = TokenRequest(
-                label=label, role=role, expires_s=expires, weight=weight, scope=calls, kinds=list(kinds)
+                label=label,
+                role=role,
+                expires_s=expires,
+                weight=weight,
+                scope=calls,
+                kinds=list(kinds),
+                groups=list(groups),
             )
             line = pool.create_token(request).line
     if as_json:
-        print_json({"line": line, "role": role, "label": label, "scope": calls, "kinds": kinds})
+        print_json({"line": line, "role": role, "label": label, "scope": calls, "kinds": kinds, "groups": groups})
         return
     typer.echo(line)
     typer.echo("\nWhoever has this line is that client. Give it to a program as MOREGPU_ADMIN_TOKEN.", err=True)
@@ -75,13 +97,14 @@ def list_tokens(as_json: JsonOption = False, profile: ProfileOption = None) -> N
         print_json(found)
         return
     print_table(
-        ["ID", "LABEL", "ROLE", "SCOPE", "MADE", "USED", "EXPIRES"],
+        ["ID", "LABEL", "ROLE", "SCOPE", "GROUPS", "MADE", "USED", "EXPIRES"],
         [
             [
                 view.id,
                 view.label,
                 view.role,
                 " ".join(view.kinds) or view.scope,
+                " ".join(view.groups),
                 ago(view.created_at),
                 ago(view.used_at),
                 left(view.expires_at) if view.expires_at else "never",

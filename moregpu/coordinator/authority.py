@@ -60,7 +60,7 @@ class Authority:
         if row is None:
             self.refuse(peer)
         self._used[row.id] = self._clock.wall()
-        return Principal(id=row.id, role=row.role, label=row.label, scope=row.scope, kinds=row.kinds)
+        return Principal(id=row.id, role=row.role, label=row.label, scope=row.scope, kinds=row.kinds, groups=row.groups)
 
     async def row(self, bearer: str) -> TokenRow | None:
         """The token's row, when it is good now."""
@@ -99,6 +99,7 @@ class Authority:
         scope: Scope = "all",
         weight: float = 1.0,
         kinds: tuple[str, ...] = (),
+        groups: tuple[str, ...] = (),
     ) -> tuple[TokenRow, str]:
         """Make a token. The second value is the token itself: shown once, kept nowhere."""
         wall = self._clock.wall()
@@ -113,6 +114,7 @@ class Authority:
             scope=scope,
             weight=weight,
             kinds=kinds,
+            groups=groups,
         )
         await self._store.save_token(row)
         return row, token

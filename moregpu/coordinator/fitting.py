@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from moregpu.coordinator.store.protocol import FleetWorker, JobRow, TaskRow
-from moregpu.wire.messages import EVERYBODY, Device
+from moregpu.wire.messages import EVERYBODY, OF_GROUP, Device
 from moregpu.workloads.protocol import Cost, Plan
 
 GIB = 1 << 30
@@ -54,7 +54,7 @@ def fit_class(job: JobRow) -> FitClass:
     """
     needs, cost = job.plan.needs, job.plan.cost
     timing = () if _task_limit_s(job) is None else (_speed_class(job), cost.bound_by, cost.speed_key)
-    whose = (job.submitter, job.submitter_name) if needs.kind == "function" else ()
+    whose = (job.submitter, job.submitter_name, job.submitter_groups) if needs.kind == "function" else ()
     hardware = (needs.engine, needs.device, needs.cores, needs.vram_bytes)
     return (needs.kind, needs.group, hardware, memory_needed(job), *timing, *whose)
 
@@ -112,9 +112,14 @@ def _misfit_kind(job: JobRow, worker: FleetWorker) -> bool:
 def _misfit_consent(job: JobRow, worker: FleetWorker) -> bool:
     """Whether the worker's owner lets this submitter's jobs of the kind not in."""
     whose = worker.consent.get(job.plan.needs.kind)
-    return whose is not None and not (
-        EVERYBODY in whose or job.submitter in whose or (job.submitter_name != "" and job.submitter_name in whose)
-    )
+    return whose is not None and EVERYBODY not in whose and _names(job).isdisjoint(whose)
+
+
+def _names(job: JobRow) -> set[str]:
+    """What a job's submitter is called in a consent. A label that reads like a group is nobody's name."""
+    groups = {OF_GROUP + group for group in job.submitter_groups}
+    label = job.submitter_name
+    return groups | {job.submitter} | ({label} if label and not label.startswith(OF_GROUP) else set())
 
 
 def _misfit_group(job: JobRow, worker: FleetWorker) -> bool:
@@ -198,7 +203,8 @@ def _kind_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
 
 
 def _consent_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
-    return f"no worker accepts {job.plan.needs.kind}s from {job.submitter_name or job.submitter}"
+    groups = f" ({', '.join(OF_GROUP + group for group in job.submitter_groups)})" if job.submitter_groups else ""
+    return f"no worker accepts {job.plan.needs.kind}s from {job.submitter_name or job.submitter}{groups}"
 
 
 def _group_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:

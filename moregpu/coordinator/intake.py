@@ -170,6 +170,7 @@ class Intake:
             created_at=wall,
             idempotency_key=idempotency_key,
             submitter_name=who.label,
+            submitter_groups=who.groups,
         )
 
     # -- what must hold before anything is kept

@@ -42,6 +42,7 @@ def create_local_token(
     weight: float = 1.0,
     scope: Scope = "all",
     kinds: tuple[str, ...] = (),
+    groups: tuple[str, ...] = (),
 ) -> ClientLine:
     """Make a token for a coordinator on this machine, running or not; its `line()` is shown once.
 
@@ -60,6 +61,7 @@ def create_local_token(
         weight=weight,
         scope=scope,
         kinds=kinds,
+        groups=groups,
     )
     write_private(local_tokens_folder(state) / id, msgspec.json.encode(row))
     return ClientLine(addresses=listening.addresses, pin=listening.pin, token=token)

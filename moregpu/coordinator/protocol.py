@@ -29,6 +29,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     label: str = ""
     scope: Scope = "all"
     kinds: tuple[str, ...] = ()  # of jobs that it may submit; none named: all
+    groups: tuple[str, ...] = ()  # of people: whom a worker's owner lets in by `group:NAME`
 
 
 class Clock(Protocol):

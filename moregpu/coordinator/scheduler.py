@@ -163,6 +163,7 @@ def _asks_the_same(job: JobRow, before: JobRow) -> bool:
         and one.memory_bytes == other.memory_bytes
         and one.time_limit_s == other.time_limit_s
         and job.submitter_name == before.submitter_name
+        and job.submitter_groups == before.submitter_groups
     )
 
 

@@ -256,6 +256,10 @@ class TokenRequest(_Body, frozen=True, kw_only=True):
         list[str], Meta(max_length=16, description="Kinds of jobs that it may submit; none named: all of them")
     ] = []
     weight: Annotated[float, Meta(ge=0.01, le=100.0, description="Share of a busy pool, beside others' 1")] = 1.0
+    groups: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=100)]],
+        Meta(max_length=16, description="Of people: whom workers' owners let in by group:NAME"),
+    ] = []
 
 
 class TokenView(_View, frozen=True, kw_only=True):
@@ -271,6 +275,7 @@ class TokenView(_View, frozen=True, kw_only=True):
     scope: Scope = "all"
     weight: float = 1.0
     kinds: list[str] = []  # of jobs that it may submit; none: all of them
+    groups: list[str] = []  # whom workers' owners may let in by `group:NAME`
 
 
 class PoolView(_View, frozen=True, kw_only=True):

@@ -33,9 +33,14 @@ Count = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 
 Consent = Annotated[
     dict[Text, Annotated[list[Text], Meta(max_length=1000)]],
-    Meta(max_length=64, description="Kind of job → whose: labels or ids of tokens, or *. A kind not named is open"),
+    Meta(
+        max_length=64,
+        description="Kind of job → whose: labels or ids of tokens, group:NAME, or *. A kind not named is open",
+    ),
 ]
 EVERYBODY = "*"
+OF_GROUP = "group:"
+"""Before the name of a group of submitters, which the pool's admin puts tokens in."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

@@ -16,6 +16,7 @@ from moregpu.worker.config import WorkerConfig
         (["functions"], ("*",)),
         (["functions=alice, bob"], ("alice", "bob")),
         (["functions=alice", "functions=bob"], ("alice", "bob")),
+        (["functions=alice,group:lab"], ("alice", "group:lab")),
         (["functions=alice", "functions"], ("*",)),
     ],
 )

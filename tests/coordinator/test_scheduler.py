@@ -471,6 +471,17 @@ def needing(memory: int = 0, time_limit_s: float | None = None, **needs: Any) ->
         (needing(), [rows.worker(consent={"kernel": ["*"], "other": []})], ""),
         (replace(needing(), submitter_name="Ann"), [rows.worker(consent={"kernel": ["Ann"]})], ""),
         (needing(), [rows.worker(consent={"kernel": []}), rows.worker("w-2")], ""),
+        (replace(needing(), submitter_groups=("lab",)), [rows.worker(consent={"kernel": ["bob", "group:lab"]})], ""),
+        (
+            replace(needing(), submitter_groups=("lab", "b")),
+            [rows.worker(consent={"kernel": ["lab", "group:a"]})],
+            "no worker accepts kernels from alice (group:lab, group:b)",
+        ),
+        (
+            replace(needing(), submitter_name="group:lab"),
+            [rows.worker(consent={"kernel": ["group:lab"]})],
+            "no worker accepts kernels from group:lab",
+        ),
         (needing(cores=999), [rows.worker()], "no worker here has a device with 999 cores"),
         (needing(group="lab"), [rows.worker()], "no connected worker is in the group 'lab'"),
         (needing(engine="gpu"), [rows.worker()], "no worker here offers a GPU"),

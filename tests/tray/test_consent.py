@@ -66,6 +66,11 @@ def test_nobody_and_everybody_are_told_as_such() -> None:
     assert (told(()), told((EVERYBODY,))) == ("nobody's", "everybody's in this pool")
 
 
+def test_a_group_is_named_and_told_as_one() -> None:
+    assert names_of(["alice, group:lab"]) == ("alice", "group:lab")
+    assert told(("alice", "group:lab")) == "alice's and the group lab's"
+
+
 # ---- kept ----
 
 

@@ -12,7 +12,13 @@ async def create(ask: Ask) -> Answer:
     """Make a token; its line (`MGPUC1-…`) is shown this once."""
     wanted = await ask.decoded(TokenRequest)
     row, token = await ask.services.authority.create(
-        wanted.role, wanted.label, wanted.expires_s, wanted.scope, wanted.weight, known_kinds(wanted.kinds)
+        wanted.role,
+        wanted.label,
+        wanted.expires_s,
+        wanted.scope,
+        wanted.weight,
+        known_kinds(wanted.kinds),
+        tuple(dict.fromkeys(wanted.groups)),
     )
     return ask.answer(_view(row, ask.services.pool.client_line(token)), 201)
 
@@ -48,4 +54,5 @@ def _view(row: TokenRow, line: str = "") -> TokenView:
         scope=row.scope,
         weight=row.weight,
         kinds=list(row.kinds),
+        groups=list(row.groups),
     )

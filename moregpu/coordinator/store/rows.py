@@ -40,6 +40,7 @@ class JobRow(Row, frozen=True, kw_only=True):
     combining_s: float = 0.0
     purged: bool = False  # outputs and keys are gone; record and evidence stay
     submitter_name: str = ""  # the token's label: by which a worker's owner may know its holder
+    submitter_groups: tuple[str, ...] = ()  # the token's, likewise
 
 
 class AttemptRow(Row, frozen=True, kw_only=True):
@@ -168,6 +169,7 @@ class TokenRow(Row, frozen=True, kw_only=True):
     weight: float = 1.0  # its share of a busy pool, beside those of others
     scope: Scope = "all"  # "compat": only the calls of MoreGPU 1.x, also without TLS on loopback
     kinds: tuple[str, ...] = ()  # of jobs that it may submit; none named: all
+    groups: tuple[str, ...] = ()  # of people that its holder is one of, as the admin says
 
 
 class UsageRow(Row, frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ class _JobBody(_Stored, frozen=True, array_like=True):
     digest_key: bytes
     created_at: float
     submitter_name: str = ""
+    submitter_groups: tuple[str, ...] = ()
 
 
 class _JobProgress(_Stored, frozen=True, array_like=True):
@@ -90,7 +91,7 @@ def decode(decoder: msgspec.msgpack.Decoder[Row], data: bytes, what: str) -> Row
 
 def job_body(sealer: RowSealer, job: JobRow) -> bytes:
     """The part of a job that changes only when it is purged."""
-    body = _JobBody(job.spec, job.plan, job.digest_key, job.created_at, job.submitter_name)
+    body = _JobBody(job.spec, job.plan, job.digest_key, job.created_at, job.submitter_name, job.submitter_groups)
     return sealer.seal("job.body", job.id, encode(body))
 
 
@@ -134,6 +135,7 @@ def open_job(
         digest_key=body.digest_key,
         created_at=body.created_at,
         submitter_name=body.submitter_name,
+        submitter_groups=body.submitter_groups,
         idempotency_key=key,
         state=progress.state,
         started_at=progress.started_at,

@@ -67,3 +67,16 @@ def test_a_token_says_what_it_is_for(pool: Pool, functions: str) -> None:
 def test_a_kind_that_does_not_exist_is_no_scope(pool: Pool) -> None:
     refused = pool.ask("POST", "/v1/tokens", pool.admin, {"kinds": ["kernels"]})
     assert (refused.status, refused.code) == (400, "invalid-request")
+
+
+def test_the_groups_that_an_admin_puts_a_token_in_are_its_jobs_and_a_submitter_says_nothing_of_them(pool: Pool) -> None:
+    made = pool.ask("POST", "/v1/tokens", pool.admin, TokenRequest(label="ann", groups=["lab", "lab"]))
+    view = msgspec.json.decode(made.body, type=TokenView)
+    assert view.groups == ["lab"]
+    ann = parse_client_line(view.line).token
+    job = pool.ask("POST", "/v1/jobs", ann, KERNEL).json()["id"]
+    row = pool.run(pool.services.desk.store.job(job))
+    assert row.submitter_groups == ("lab",)
+    assert pool.ask("POST", "/v1/jobs", ann, {**KERNEL, "submitter_groups": ["other"]}).status == 400
+    assert pool.ask("POST", "/v1/tokens", ann, TokenRequest(groups=["other"])).status == 403
+    assert pool.ask("POST", "/v1/tokens", pool.admin, {"groups": [""]}).status == 400
