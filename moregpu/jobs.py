@@ -98,13 +98,17 @@ def size_bytes(dtype: str, shape: tuple[int, ...]) -> int:
 Check = Literal["none", "spot", "full", "agree"]
 Engine = Literal["auto", "gpu", "cpu"]
 WEEK_S = 7 * 86400.0
+MAX_COUNT = (1 << 53) - 1
+"""Of bytes: what every reader of JSON tells apart, and more than any machine has."""
 
 
 class JobCommon(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Fields that every kind of job has."""
 
     name: Annotated[str, Meta(title="Name", description="Shown in lists", max_length=200)] = ""
-    group: Annotated[str, Meta(title="Group", description="Run only on workers of this group")] | None = None
+    group: (
+        Annotated[str, Meta(title="Group", description="Run only on workers of this group", max_length=100)] | None
+    ) = None
     priority: Annotated[
         int,
         Meta(
@@ -121,8 +125,10 @@ class JobCommon(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Check, Meta(title="Check", description="How results are checked", extra_json_schema={"widget": "select"})
     ] = "spot"
     engine: Annotated[Engine, Meta(title="Engine", extra_json_schema={"widget": "select"})] = "auto"
-    device: Annotated[str, Meta(title="Device", description="Part of the device's name")] | None = None
-    memory_bytes: Annotated[int, Meta(title="Memory", description="What one task needs", ge=0)] | None = None
+    device: Annotated[str, Meta(title="Device", description="Part of the device's name", max_length=200)] | None = None
+    memory_bytes: Annotated[int, Meta(title="Memory", description="What one task needs", ge=0, le=MAX_COUNT)] | None = (
+        None
+    )
     time_limit_s: Annotated[float, Meta(title="Time limit", description="Seconds for one task", gt=0)] | None = None
     retries: Annotated[int, Meta(title="Retries", description="Failed attempts before a task fails", ge=0, le=20)] = 4
     keep_s: Annotated[float, Meta(title="Keep", description="Seconds that outputs are kept after the end", ge=0)] = (

@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from moregpu.jobs import JobCommon, Tensor
+from moregpu.jobs import MAX_COUNT, JobCommon, Tensor
 
 PROGRAM = "program"
 ARGUMENTS = "arguments"
@@ -45,7 +45,7 @@ class FunctionSpec(JobCommon, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     calls: Annotated[
-        tuple[Annotated[int, Meta(ge=0)], ...],
+        tuple[Annotated[int, Meta(ge=0, le=MAX_COUNT)], ...],
         Meta(title="Calls", description="Bytes of each call's encoded arguments", max_length=MAX_CALLS),
     ]
     inputs: Annotated[dict[str, Tensor], Meta(title="Inputs", max_length=1000)]
@@ -65,7 +65,7 @@ class FunctionSpec(JobCommon, frozen=True, kw_only=True, forbid_unknown_fields=T
     network: Annotated[bool, Meta(title="Network", description="Needs the network")] = False
     cores: Annotated[int, Meta(title="Cores", description="A worker's CPU must have", ge=1, le=4096)] | None = None
     gpu: Annotated[bool, Meta(title="GPU", description="Needs a GPU")] = False
-    vram_bytes: Annotated[int, Meta(title="GPU memory", ge=0)] | None = None
+    vram_bytes: Annotated[int, Meta(title="GPU memory", ge=0, le=MAX_COUNT)] | None = None
     detach: Annotated[bool, Meta(title="Detach", description="Goes on when its submitter is gone")] = True
 
 

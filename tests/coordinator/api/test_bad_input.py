@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 from collections.abc import Iterator
@@ -124,3 +125,30 @@ def test_a_client_that_goes_in_mid_download_takes_nothing_with_it(pool: Pool) ->
             assert secure.recv(1000).startswith(b"HTTP/1.1 200")
         answer = pool.ask("GET", path, token)
         assert answer.status == 200 and len(answer.body) > size
+
+
+FUNCTION = {
+    "kind": "function", "calls": [3], "inputs": {
+        "program": {"dtype": "uint8", "shape": [1], "data": "AA=="},
+        "arguments": {"dtype": "uint8", "shape": [3], "data": "AAAA"},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"memory_bytes": 10**30}, {"vram_bytes": 10**30}, {"cores": 10**30}, {"seed": 10**30}, {"calls": [10**30]},
+        {"group": "x" * 100_000}, {"device": "x" * 100_000}, {"after": ["j-" + "x" * 100_000]},
+        {"kind": "kernel", "operation": "relu", "size": 10**30}, {"kind": "kernel", "operation": "x" * 100_000},
+        {"kind": "kernel", "operation": "relu", "size": 4, "memory_bytes": 10**30},
+        {"kind": "kernel", "operation": "relu", "size": 4, "seed": 10**30},
+    ],
+    ids=lambda fields: "-".join([fields.get("kind", "function"), *list(fields)[-1:]]),
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/plan"])
+def test_numbers_and_names_beyond_all_measure_are_the_senders_mistake(
+    pool: Pool, path: str, fields: dict[str, object]
+) -> None:
+    spec = fields if fields.get("kind") == "kernel" else {**FUNCTION, **fields}
+    assert pool.ask("POST", path, pool.admin, json.dumps(spec)).status in (400, 413)
