@@ -16,6 +16,10 @@ log = logging.getLogger(__name__)
 MAX_WAITING = 4_096
 """Messages that a worker has not read yet; one that falls behind further is cut off (64 leases make few messages)."""
 
+PATIENCE_S = 0.01
+"""What nobody waits for (an acknowledgement) lies here so long: most often something is said meanwhile, and both travel
+as one write and wake the other end once."""
+
 LAST_WORDS_S = 5.0
 """A closing connection may take this long to read what is still to be said to it."""
 
@@ -34,6 +38,7 @@ class Connection:
         self._socket = socket
         self._receive = receive
         self._woken = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
         self._reader: asyncio.Task[None] | None = None
         self._ending: tuple[int, str] | None = None
 
@@ -48,6 +53,7 @@ class Connection:
                 await asyncio.wait({writer}, timeout=LAST_WORDS_S)
         finally:
             self.channel.close()
+            self._hurry()
             for task in (self._reader, writer):
                 task.cancel()
             for outcome in await asyncio.gather(self._reader, writer, return_exceptions=True):
@@ -59,13 +65,16 @@ class Connection:
             except (ConnectionError, OSError, RuntimeError):
                 pass  # it is gone already, and that is what was wanted
 
-    def send(self, message: FromCoordinator) -> None:
-        """Queue a message; nothing happens on a connection that has ended."""
+    def send(self, message: FromCoordinator, *, may_wait: bool = False) -> None:
+        """Queue a message; nothing happens on a connection that has ended. `may_wait`: for `PATIENCE_S`, for others."""
         if self.channel.waiting >= MAX_WAITING:
             self.end(1008, "too far behind")
             return
         self.channel.send(message)
-        self._woken.set()
+        if not may_wait:
+            self._woken.set()
+        elif self._later is None and not self._woken.is_set():
+            self._later = asyncio.get_running_loop().call_later(PATIENCE_S, self._woken.set)
 
     def end(self, code: int, reason: str) -> None:
         """Close after what is queued was written (within `LAST_WORDS_S`)."""
@@ -96,11 +105,17 @@ class Connection:
         except ConnectionError:
             return
 
+    def _hurry(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+
     async def _write(self) -> None:
         try:
             while True:
                 await self._woken.wait()
                 self._woken.clear()
+                self._hurry()
                 while (record := self.channel.next_record()) is not None:
                     await self._socket.send(record)
                 if self._ending is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
 from statistics import median
+from typing import Protocol
 
 import msgspec
 

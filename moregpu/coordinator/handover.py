@@ -30,6 +30,9 @@ MAX_UNREAD = 16
 MAX_UNSENT_BYTES = 1 << 20
 """Answers to pings that an end does not read; one that lets more lie is let go. (What we say waits in `send`.)"""
 
+TOGETHER_BYTES = 16 * 1024
+"""What is sent in one turn of the loop is written together, up to so much: one TLS record, one system call."""
+
 _GONE = "the other end of the WebSocket is gone"
 
 Serve = Callable[["TakenSocket"], Awaitable[None]]
@@ -76,8 +79,8 @@ class HandingProtocol(WebSocketsSansIOProtocol):
 class TakenSocket(asyncio.Protocol):
     """The hub's `WorkerSocket`: whole binary messages over one connection."""
 
-    __slots__ = ("_closing", "_connections", "_drained", "_gone", "_paused", "_transport", "_unread", "_waiting", "_ws",
-                 "peer")  # fmt: skip
+    __slots__ = ("_closing", "_connections", "_drained", "_gone", "_paused", "_transport", "_unread", "_unwritten",
+                 "_waiting", "_ws", "peer")  # fmt: skip
 
     def __init__(self, peer: str, transport: asyncio.Transport, ws: ServerProtocol, connections: set[Any]) -> None:
         self.peer = peer
@@ -86,6 +89,7 @@ class TakenSocket(asyncio.Protocol):
         self._ws = Protocol(Side.SERVER, max_size=ws.max_message_size, logger=ws.logger)
         self._connections = connections
         self._unread: list[bytes] = []
+        self._unwritten = 0  # bytes that wait for the end of this turn of the loop
         self._waiting: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._closing: asyncio.TimerHandle | None = None
@@ -120,7 +124,11 @@ class TakenSocket(asyncio.Protocol):
             self._ws.send_binary(data)
         except InvalidState as error:
             raise ConnectionError(_GONE) from error
-        self._write()
+        if not self._unwritten:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._unwritten += len(data)
+        if self._unwritten > TOGETHER_BYTES:
+            self._write()
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
         """Close it; closing what is closed does nothing."""
@@ -214,6 +222,7 @@ class TakenSocket(asyncio.Protocol):
             self._waiting.set_result(None)
 
     def _write(self) -> None:
+        self._unwritten = 0
         data = b"".join(self._ws.data_to_send())
         if data and not self._transport.is_closing():
             self._transport.write(data)

@@ -108,7 +108,7 @@ class Results:
                 )
             )
         for message in pack_acknowledged(verdicts):
-            member.send(message)
+            member.send(message, may_wait=True)
 
     async def _conclude(self, member: Member, rulings: Sequence[Ruling]) -> None:
         pause = False

@@ -176,6 +176,35 @@ def test_a_writer_waits_for_an_end_that_does_not_read_and_goes_on_or_fails_with_
     asyncio.run(run())
 
 
+def test_what_is_said_in_one_turn_of_the_loop_is_one_write() -> None:
+    writes: list[int] = []
+
+    async def serve(taken: TakenSocket) -> None:
+        transport = taken._transport
+
+        class Counted:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(transport, name)
+
+            def write(self, data: bytes) -> None:
+                writes.append(len(data))
+                transport.write(data)
+
+        taken._transport = Counted()  # type: ignore[assignment]
+        for message in (b"one", b"two", b"three"):
+            await taken.send(message)
+        await taken.receive()
+
+    async def run() -> None:
+        async with doors(serve) as opened, opened.connect() as link:
+            assert [await link.recv() for _ in range(3)] == [b"one", b"two", b"three"]
+            assert len(writes) == 1
+            await link.send(b"enough")
+            await link.wait_closed()
+
+    asyncio.run(run())
+
+
 PINGS = (b"\x89\xfd\0\0\0\0" + bytes(125)) * 8000
 """A MiB of them, masked with zeros."""
 

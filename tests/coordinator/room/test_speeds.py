@@ -23,7 +23,7 @@ def member_of(id: str, speed: float) -> Member:
     )  # fmt: skip
     session = WorkerSession(DeskConfig(), 0.0, slots_for)
     session.approved = True
-    return Member(row, HELLO, session, lambda message: None, lambda code, reason: None, 0.0)
+    return Member(row, HELLO, session, lambda message, *, may_wait=False: None, lambda code, reason: None, 0.0)
 
 
 def taught(speed: float | None, *timings: tuple[float, float]) -> float | None:
@@ -33,7 +33,7 @@ def taught(speed: float | None, *timings: tuple[float, float]) -> float | None:
         speeds={} if speed is None else {KEY: speed},
     )  # fmt: skip
     session = WorkerSession(DeskConfig(), 0.0, slots_for)
-    member = Member(row, HELLO, session, lambda message: None, lambda code, reason: None, 0.0)
+    member = Member(row, HELLO, session, lambda message, *, may_wait=False: None, lambda code, reason: None, 0.0)
     fleet = Fleet()
     fleet.put(member)
     for amount, seconds in timings:
