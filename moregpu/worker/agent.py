@@ -202,7 +202,7 @@ class Agent:
             self._session,
             self._computes,
             self._transfers,
-            connections.wake.set,
+            connections.wake,
             self._kept,
             self._now,
             self._ran,
@@ -399,7 +399,7 @@ class Agent:
         if (told, shares) != (session.reason, session.duty):
             self._perform(session.set_duty(shares, told, now))
             if self._connections is not None:
-                self._connections.wake.set()
+                self._connections.wake()
         session.owner = limits.owner
         self._show(self._settled_state() if session.member else self._state, limits.decision.reason)
 

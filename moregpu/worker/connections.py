@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 
@@ -27,6 +28,9 @@ LEAVE_S = 1.5
 
 OTHER_VERSION_S = 30.0
 """Between two tries at a coordinator of another version: somebody has to update something."""
+
+FULL_S = 1.0
+"""Between two looks at the clock while the other end does not read."""
 
 
 class Dropped(Exception):
@@ -62,8 +66,6 @@ class Connections:
             changed: called when `trouble` or `retry_s` changed, and when a connection ended.
             patience_s: how long to look for a pool that was never reached before.
         """
-        self.wake = asyncio.Event()
-        """Set it when the session has something to send."""
         self.address = ""
         self.leaf = b""
         """SHA-256 of the TLS leaf that the present connection saw."""
@@ -79,7 +81,12 @@ class Connections:
         self._leaving = asyncio.Event()
         self._staying: asyncio.Task[None] | None = None
         self._impatience: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._link: Link | None = None
+        self._ended: asyncio.Future[None] = self._loop.create_future()  # why this connection is to end
+        self._woken = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = math.inf
         enrolled = home.enrolment is not None and home.enrolment.welcomed
         self._give_up_at = None if enrolled else time.monotonic() + patience_s
 
@@ -97,22 +104,20 @@ class Connections:
             self._staying = None
             if self._impatience is not None:
                 self._impatience.cancel()  # or it would hit what the caller closes afterwards
-            if self._timer is not None:
-                self._timer.cancel()
 
     def leave(self) -> None:
         """Send what is ready, then end `stay`; nothing that hangs delays it for long."""
         self._leaving.set()
-        self.wake.set()
+        self.wake()
         if self._staying is not None:
             goodbye_s = LEAVE_S if self._session.member else 0.0
-            self._impatience = asyncio.get_running_loop().call_later(goodbye_s, self._staying.cancel)
+            self._impatience = self._loop.call_later(goodbye_s, self._staying.cancel)
 
     def renew(self, reason: str) -> None:
         """Say hello anew, on another connection: what this worker is has changed. Nothing more is sent on this one."""
         if self.is_open:
             self._again = reason
-            self.wake.set()
+            self.wake()
 
     def admitted(self) -> None:
         """The session is in."""
@@ -195,40 +200,70 @@ class Connections:
             self._home.promote()
         self._again = ""
         session.opened(link.h, link.leaf, time.monotonic())
-        self.wake.set()
+        self._link, self._ended = link, self._loop.create_future()
+        link.listen(self._hear, self.wake)
+        self.wake()
+        closed = self._loop.create_task(link.closed())
         try:
-            async with asyncio.TaskGroup() as group:
-                writing = group.create_task(self._write(link))
-                try:
-                    await self._read(link)
-                finally:
-                    writing.cancel()
-        except* (Dropped, Refused, HandshakeFailed, Unreachable) as errors:
-            raise errors.exceptions[0] from None
+            await asyncio.wait((closed, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            await (self._ended if self._ended.done() else closed)
         finally:
+            self._link = None
+            self._ended.cancel()
+            closed.cancel()
+            self._look_at(math.inf)
             await link.close()
 
-    async def _read(self, link: Link) -> None:
-        async for messages in link.messages():
-            now = time.monotonic()
-            for message in messages:
+    def _hear(self, record: bytes | str) -> None:
+        """Do what the coordinator says, in the turn in which it came."""
+        link = self._link
+        if link is None or self._ended.done():
+            return
+        now = time.monotonic()
+        try:
+            for message in link.opened(record):
                 self._perform(self._session.receive(message, now))
-            self.wake.set()
+        except Exception as error:  # noqa: BLE001 — nobody above knows what to do with it; `_connection` raises it
+            self._ended.set_exception(error)
+            return
+        if self._session.due(now) < self._timer_due:
+            self.wake()
 
-    async def _write(self, link: Link) -> None:
-        """Send what is ready, whenever something is: what became ready meanwhile shares messages and a signature."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await self.wake.wait()
-            self.wake.clear()
+    def wake(self) -> None:
+        """The session has something to send: with what else there is by the end of this turn of the loop."""
+        if not self._woken and self._link is not None:
+            self._woken = True
+            self._loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        """Send what is ready: what became ready together shares messages and a signature."""
+        self._woken = False
+        link, session = self._link, self._session
+        if link is None or self._ended.done():
+            return
+        try:
             if self._again:
                 raise Dropped(self._again)
             now = time.monotonic()
-            self._perform(self._session.tick(now))
-            await link.send(self._session.outgoing(now))
-            if self._leaving.is_set():
+            self._perform(session.tick(now))
+            if not link.is_full:
+                link.send(session.outgoing(now))
+            if self._leaving.is_set() and not link.is_full:
                 raise Dropped("leaving")
-            if self._timer is not None:
-                self._timer.cancel()
-            wait_s = self._session.due(time.monotonic()) - time.monotonic()
-            self._timer = loop.call_later(wait_s, self.wake.set)
+        except Exception as error:  # noqa: BLE001 — as in `_hear`
+            self._ended.set_exception(error)
+            return
+        due = now + FULL_S if link.is_full else session.due(now)
+        if due < self._timer_due:
+            self._look_at(due)
+
+    def _look_at(self, due: float) -> None:
+        """Look again then; a look that comes too early only sets the next one, and is cheaper than to be moved."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = None if due == math.inf else self._loop.call_later(due - time.monotonic(), self._timed)
+
+    def _timed(self) -> None:
+        self._timer, self._timer_due = None, math.inf
+        self._write()

@@ -1,18 +1,25 @@
-"""One connection to the coordinator: WebSocket, TLS, Noise. Carries messages; decides nothing."""
+"""One connection to the coordinator: WebSocket, TLS, Noise. Carries messages; decides nothing.
+
+A message is heard in the very turn of the loop in which its bytes came, and one that is sent is written in that turn:
+tasks, queues and futures in between would cost a tiny task more than its sealing does.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Callable
+from typing import cast
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import (
     ConnectionClosed,
+    ConnectionClosedOK,
     InvalidHandshake,
     InvalidStatus,
     NegotiationError,
-    WebSocketException,
 )
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Event, State
 from websockets.typing import Subprotocol
 
 from moregpu.errors import HandshakeFailed, MoreGPUError, Unavailable, Unreachable, VersionMismatch
@@ -26,16 +33,51 @@ OPEN_S = 10.0
 CLOSE_S = 1.0
 
 
+_DATA = (Opcode.BINARY, Opcode.TEXT, Opcode.CONT)
+
+
+class _Socket(ClientConnection):
+    """A WebSocket whose messages are told to `hear` once that is set; until then they wait for `recv`, as usual."""
+
+    hear: Callable[[bytes | str], None] | None = None
+    room: Callable[[], None] | None = None
+    """Called when there is room again for what is to be written."""
+
+    def process_event(self, event: Event) -> None:
+        """Take one frame."""
+        if self.hear is None or not isinstance(event, Frame) or event.opcode not in _DATA:
+            super().process_event(event)
+        elif event.opcode is Opcode.BINARY and event.fin:
+            self.hear(bytes(event.data))
+        else:
+            self._gather(event, self.hear)
+
+    def _gather(self, frame: Frame, hear: Callable[[bytes | str], None]) -> None:
+        """What stands between may have cut a message; the protocol has seen to their order and their size."""
+        if frame.opcode is not Opcode.CONT:
+            self._opcode, self._pieces = frame.opcode, bytearray()
+        self._pieces += frame.data
+        if frame.fin:
+            hear("" if self._opcode is Opcode.TEXT else bytes(self._pieces))
+
+    def resume_writing(self) -> None:
+        """Most of what was written is on its way."""
+        super().resume_writing()
+        if self.room is not None:
+            self.room()
+
+
 class Link:
     """An open connection whose Noise handshake has passed. Make it by `Link.open`."""
 
-    def __init__(self, socket: ClientConnection, channel: Channel[FromCoordinator], leaf: bytes):
+    def __init__(self, socket: _Socket, channel: Channel[FromCoordinator], leaf: bytes):
         self.h = channel.h
         """Handshake hash."""
         self.leaf = leaf
         """SHA-256 of the TLS leaf that was seen."""
         self._socket = socket
         self._channel = channel
+        self._is_over = False
 
     @classmethod
     async def open(cls, address: str, keys: WorkerKeys, cs_pub: bytes, pool_id: bytes) -> Link:
@@ -57,6 +99,7 @@ class Link:
                 ping_interval=None,
                 open_timeout=OPEN_S,
                 close_timeout=CLOSE_S,
+                create_connection=_Socket,
                 user_agent_header=None,
                 proxy=None,
             )
@@ -69,15 +112,13 @@ class Link:
         except OSError as error:
             raise connection_error(address, error) from error
         try:
-            return await cls._shake_hands(address, socket, keys, cs_pub, pool_id)
+            return await cls._shake_hands(address, cast("_Socket", socket), keys, cs_pub, pool_id)
         except BaseException:
             socket.transport.abort()
             raise
 
     @classmethod
-    async def _shake_hands(
-        cls, address: str, socket: ClientConnection, keys: WorkerKeys, cs_pub: bytes, pool_id: bytes
-    ) -> Link:
+    async def _shake_hands(cls, address: str, socket: _Socket, keys: WorkerKeys, cs_pub: bytes, pool_id: bytes) -> Link:
         if socket.subprotocol != SUBPROTOCOL:
             raise _other_version(address)
         channel = Channel.initiator(keys.ws, cs_pub, pool_id)
@@ -98,22 +139,53 @@ class Link:
         der = secure.getpeercert(binary_form=True) if secure is not None else None
         return cls(socket, channel, leaf_pin(der) if der else b"")
 
-    async def messages(self) -> AsyncIterator[list[FromCoordinator]]:
-        """What the coordinator says, until it closes. Raises `HandshakeFailed` for a record that does not open."""
-        try:
-            async for data in self._socket:
-                yield self._channel.receive(_binary(data))
-        except WebSocketException as error:
-            raise Unreachable(f"the connection broke ({error})") from error
+    def listen(self, hear: Callable[[bytes | str], None], room: Callable[[], None]) -> None:
+        """From now on `hear` is told each record (give it to `opened`), and `room` when the link is not full any more.
 
-    async def send(self, messages: list[FromWorker]) -> None:
-        """Seal and write. Must not be called again before it has returned: the order of records is their counter."""
+        Neither may raise.
+        """
+
+        def has_room() -> None:
+            self._pump()
+            room()
+
+        self._socket.hear, self._socket.room = hear, has_room
+
+    def opened(self, record: bytes | str) -> list[FromCoordinator]:
+        """What the coordinator says in a record; raises `HandshakeFailed` for one that does not open."""
+        return self._channel.receive(_binary(record))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what was written has not gone out yet: nothing more should be sent before `room` is called."""
+        return self._socket.paused
+
+    def send(self, messages: list[FromWorker]) -> None:
+        """Seal and write. What there is no room for is sealed when there is."""
         for message in messages:
             self._channel.send(message, bulk=isinstance(message, Result))
-        try:
-            while (record := self._channel.next_record()) is not None:
-                await self._socket.send(record)
-        except (WebSocketException, OSError) as error:
+        self._pump()
+
+    def _pump(self) -> None:
+        socket = self._socket
+        if socket.protocol.state is not State.OPEN:
+            self._let_end()
+            return
+        while not socket.paused and (record := self._channel.next_record()) is not None:
+            socket.protocol.send_binary(record)
+            socket.transport.write(b"".join(socket.protocol.data_to_send()))
+
+    def _let_end(self) -> None:
+        """The other end has said goodbye: it closes within a moment, or is cut off."""
+        if not self._is_over:
+            self._is_over = True
+            asyncio.get_running_loop().call_later(CLOSE_S, self._socket.transport.abort)
+
+    async def closed(self) -> None:
+        """Wait for the end of the connection; raises `Unreachable` unless it was closed as it should be."""
+        await self._socket.wait_closed()
+        error = self._socket.protocol.close_exc
+        if not isinstance(error, ConnectionClosedOK):
             raise Unreachable(f"the connection broke ({error})") from error
 
     async def close(self) -> None:

@@ -154,6 +154,7 @@ class Held(msgspec.Struct, kw_only=True):
 
     assignment: Assignment
     ref: LeaseRef
+    is_tiny: bool
     announce_at: float
     announced: bool = False  # Taken was sent
     begun_at: float | None = None
@@ -290,14 +291,21 @@ class WorkerSession:
 
     def due(self, now: float) -> float:
         """When `tick` and `outgoing` are to be called next, if nothing happens before."""
-        times = [now + HELLO_S]
+        if self._out:
+            return now + 0.001
+        first = now + HELLO_S
         if self.member:
-            times += [self._beat_at, self._heard_at + self.silence_s]
-            times += [held.announce_at for held in self.held.values() if not held.announced]
-            times += [kept.sent_at + RESEND_S for kept in self.kept.values() if kept.sent_at is not None]
+            first = min(first, self._beat_at, self._heard_at + self.silence_s)
+            for held in self.held.values():
+                if not held.announced:
+                    first = min(first, held.announce_at)
+                elif held.begun_at is not None and not held.begun_told:
+                    first = now
+            for kept in self.kept.values():
+                first = min(first, now if kept.sent_at is None else kept.sent_at + RESEND_S)
         if self._paused_at is not None and self.held:
-            times.append(self._paused_at + HAND_BACK_S)
-        return max(now + 0.001, min(times))
+            first = min(first, self._paused_at + HAND_BACK_S)
+        return max(now + 0.001, first)
 
     @property
     def silence_s(self) -> float:
@@ -306,13 +314,15 @@ class WorkerSession:
 
     # -- what becomes of tasks
 
-    def begun(self, ref: LeaseRef, now: float) -> None:
-        """The task runs now."""
+    def begun(self, ref: LeaseRef, now: float) -> bool:
+        """The task runs now. Returns whether that is to be told at once."""
         held = self.held.get(key_of(ref))
-        if held is not None and held.begun_at is None:
-            held.begun_at = now
-            if not is_tiny(held.assignment):
-                held.announce_at = now
+        if held is None or held.begun_at is not None:
+            return False
+        held.begun_at = now
+        if not held.is_tiny:
+            held.announce_at = now
+        return not held.is_tiny or held.announced
 
     def progressed(self, ref: LeaseRef, share: float, now: float) -> None:
         """Share of the task that is done."""
@@ -474,8 +484,9 @@ class WorkerSession:
         if self.paused:
             self._out.append(Refused(leases=[ref], reason=self.reason))
             return []
-        announce_at = now + QUIET_S if is_tiny(assignment) else now
-        self.held[key] = Held(assignment=assignment, ref=ref, announce_at=announce_at)
+        tiny = is_tiny(assignment)
+        announce_at = now + QUIET_S if tiny else now
+        self.held[key] = Held(assignment=assignment, ref=ref, is_tiny=tiny, announce_at=announce_at)
         return [Run(assignment=assignment)]
 
     def _judged(self, verdict: Verdict) -> list[Action]:
@@ -513,6 +524,11 @@ def key_of(ref: LeaseRef) -> Key:
 
 def is_tiny(assignment: Assignment) -> bool:
     """Whether all values of a task travel inside messages."""
-    known = (planned for planned in assignment.outputs.values() if planned.most_bytes is None)
-    outputs = sum(size_bytes(planned.dtype, planned.shape) for planned in known)
-    return outputs <= MAX_INLINE_BYTES and all(isinstance(t.data, bytes) for t in assignment.inputs.values())
+    for tensor in assignment.inputs.values():
+        if not isinstance(tensor.data, bytes):
+            return False
+    outputs = 0
+    for planned in assignment.outputs.values():
+        if planned.most_bytes is None:
+            outputs += size_bytes(planned.dtype, planned.shape)
+    return outputs <= MAX_INLINE_BYTES

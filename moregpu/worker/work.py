@@ -321,8 +321,7 @@ class Work:
         work = self._by_number.get(number)
         if work is not None:
             work.begun = True
-            self._session.begun(work.ref, self._now())
-            if not is_tiny(work.assignment):
+            if self._session.begun(work.ref, self._now()):
                 self._wake()
 
     def progressed(self, number: int, share: float) -> None:

@@ -103,6 +103,15 @@ class Coordinator:
     async def assign(self, *entries: Assignment) -> None:
         await self.say(Assign(entries=list(entries)))
 
+    async def assign_in_pieces(self, entry: Assignment, pieces: int) -> None:
+        """One record, cut into several frames as a proxy may do it."""
+        assert self._channel is not None
+        assert self.live is not None
+        self._channel.send(Assign(entries=[entry]))
+        record = self._channel.next_record() or b""
+        size = len(record) // pieces + 1
+        await self.live.send([record[start : start + size] for start in range(0, len(record), size)])
+
     async def acknowledge(self, *entries: ResultEntry, verdict: Any = "accepted") -> None:
         verdicts = [
             Verdict(task=entry.task, attempt=entry.attempt, token=entry.token, verdict=verdict) for entry in entries
