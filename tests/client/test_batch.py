@@ -84,6 +84,23 @@ def test_parts_come_in_any_order_and_twice() -> None:
     assert [call.future.result(0) for call in batch.calls] == ["a", "b", "c", "d"]
 
 
+def test_a_part_answers_for_the_calls_of_its_task_and_for_no_others() -> None:
+    batch = batch_of(Pool(), 3)
+    batch.hear(part(0, "a", data=values("a", "forged", "forged")))
+    batch.hear(part(1, "b", "c", task="t-2"))
+    assert [call.future.result(0) for call in batch.calls] == ["a", "b", "c"]
+
+
+def test_of_a_result_in_parts_each_answers_for_its_own_calls_too() -> None:
+    batch = batch_of(Pool(), 3)
+    outputs = {
+        name: Tensor(dtype="uint8", shape=(len(data),), data=data)
+        for name, data in {"results/0": values("a", "forged", "forged"), "results/1": values("b", "c", "d")}.items()
+    }
+    batch.hear(wire.Ended(id=1, job=view(result=ResultManifest(outputs=outputs))))
+    assert [call.future.result(0) for call in batch.calls] == ["a", "b", "c"]
+
+
 def test_what_came_in_no_part_is_read_from_the_whole() -> None:
     pool = Pool()
     batch = batch_of(pool, 3)

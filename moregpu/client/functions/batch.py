@@ -156,29 +156,30 @@ class Batch:
         tensor = part.outputs.get(RESULTS)
         if tensor is not None:
             where = f"on worker {part.worker}, attempt {part.attempt}" if part.worker else ""
-            self._read(tensor, part.grains[0], where)
+            self._read(tensor, range(*part.grains), where)
 
-    def _read(self, tensor: Tensor, first: int, where: str) -> None:
+    def _read(self, tensor: Tensor, indices: range, where: str) -> None:
         if not isinstance(tensor.data, Blob):
-            self._deliver(tensor.data, first, where)
+            self._deliver(tensor.data, indices, where)
             return
         with self._lock:
             self._fetching += 1
-        self._sender.fetch(tensor.data, lambda data: self._fetched(data, first, where))
+        self._sender.fetch(tensor.data, lambda data: self._fetched(data, indices, where))
 
-    def _fetched(self, data: bytearray | MoreGPUError, first: int, where: str) -> None:
+    def _fetched(self, data: bytearray | MoreGPUError, indices: range, where: str) -> None:
         if not isinstance(data, MoreGPUError):
-            self._deliver(data, first, where)
+            self._deliver(data, indices, where)
         with self._lock:
             self._fetching -= 1
             ended = self._ended if not self._fetching else None
         if ended is not None:
             self._conclude(ended, data if isinstance(data, MoreGPUError) else None)
 
-    def _deliver(self, data: bytes | bytearray, first: int, where: str) -> None:
+    def _deliver(self, data: bytes | bytearray, indices: range, where: str) -> None:
+        """Give calls their records: those of `indices` alone, since no worker answers for calls it was not given."""
         again: list[Call] = []
         try:
-            for index, (status, content) in enumerate(read_records(data), first):
+            for index, (status, content) in zip(indices, read_records(data), strict=False):
                 if not self._is_first(index):
                     continue
                 call = self.calls[index]
@@ -212,10 +213,12 @@ class Batch:
         where = f"on worker {view.workers[0]}" if len(view.workers) == 1 else ""
         with self._lock:
             self._fetching += 1
+        starts = sorted(int(name.partition("/")[2] or 0) for name in outputs if name.partition("/")[0] == RESULTS)
+        stops = dict(zip(starts, [*starts[1:], len(self.calls)], strict=True))
         for name, tensor in outputs.items():
             part, _, first = name.partition("/")
             if part == RESULTS:
-                self._read(tensor, int(first or 0), where)
+                self._read(tensor, range(int(first or 0), stops[int(first or 0)]), where)
         with self._lock:
             self._fetching -= 1
             still = self._fetching
