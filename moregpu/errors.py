@@ -185,6 +185,12 @@ class StateRefused(MoreGPUError):
     code, title, exit_code = "state-refused", "The state folder cannot be used", 9
 
 
+class WrongPassphrase(MoreGPUError):
+    """A backup does not open with the passphrase that was given."""
+
+    code, title, status, exit_code = "wrong-passphrase", "The passphrase does not open it", 403, 3
+
+
 class KeyringLocked(MoreGPUError):
     """The system's keyring does not open now. Wait and try again; nothing was replaced."""
 

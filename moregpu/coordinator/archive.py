@@ -23,7 +23,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from moregpu.errors import MoreGPUError, StateRefused, VersionMismatch
+from moregpu.errors import StateRefused, VersionMismatch, WrongPassphrase
 
 MAGIC = b"MGPUBACK"
 VERSION = 1
@@ -41,12 +41,6 @@ _LENGTH = struct.Struct(">I")
 _NAME = struct.Struct(">H")
 _SIZE = struct.Struct(">Q")
 _TAG_BYTES = 16
-
-
-class WrongPassphrase(MoreGPUError):
-    """The first record does not open."""
-
-    code, title, status, exit_code = "wrong-passphrase", "The passphrase does not open it", 403, 3
 
 
 class Entry(NamedTuple):
@@ -184,7 +178,10 @@ class _Plain:
             self._number += 1
             return
         if self._number == 0:
-            raise WrongPassphrase("the passphrase does not open this backup", "or its first bytes were damaged")
+            raise WrongPassphrase(
+                "the passphrase does not open this backup",
+                "try another; a file that was damaged at its beginning looks the same",
+            )
         raise _damaged(f"its record {self._number} was changed")
 
 

@@ -9,7 +9,7 @@ import msgspec
 from moregpu.jobs import TaskState
 from moregpu.wire.api import AuditView, Event, InviteView, JobView, Me, PoolView, TaskView, TokenView, WorkerView
 from moregpu.wire.text import NAME_LIMIT, clean
-from moregpu_tui.state.model import Attempt, Device, Job, Link, LogEntry, Signature, Task, Worker
+from moregpu_tui.state.model import Job, Link, LogEntry, Signature, Task, Worker
 
 
 class Replaced(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,14 +134,12 @@ def worker_of(view: WorkerView, seq: int = 0) -> Worker:
         owner_paused=view.owner_limits.paused,
         reason=_name(view.reason),
         devices=tuple(
-            Device(
+            msgspec.structs.replace(
+                device,
                 id=_name(device.id),
-                kind=device.kind,
                 name=_name(device.name),
                 driver=_name(device.driver),
                 engine=_name(device.engine),
-                memory_bytes=device.memory_bytes,
-                cores=device.cores,
             )
             for device in view.devices
         ),
@@ -301,14 +299,10 @@ def _task(view: TaskView) -> Task:
         worker=_name(view.worker or ""),
         evidence=view.evidence,
         attempts=tuple(
-            Attempt(
-                number=attempt.number,
+            msgspec.structs.replace(
+                attempt,
                 worker=_name(attempt.worker),
                 worker_name=_name(attempt.worker_name),
-                state=str(attempt.state),
-                leased_at=attempt.leased_at,
-                ended_at=attempt.ended_at,
-                seconds=attempt.seconds,
                 error=clean(attempt.error),
             )
             for attempt in view.attempts

@@ -1,5 +1,7 @@
 """What the console knows about a pool: frozen data, one snapshot at a time.
 
+The API's own views serve where the console knows what they say and no more; workers and jobs are rows of their own,
+flat and with the sequence that told them, since events change them field by field.
 `gc=False`: rows hold no cycles, and a collector that walks ten thousand of them again and again is felt.
 """
 
@@ -10,7 +12,7 @@ from typing import Literal, get_args
 import msgspec
 
 from moregpu.jobs import Evidence
-from moregpu.wire.api import AuditView, InviteView, Me, PoolView, TokenView
+from moregpu.wire.api import AttemptView, AuditView, DeviceView, InviteView, Me, PoolView, TokenView
 
 Look = Literal["ready", "busy", "throttled", "draining", "offline", "paused", "suspect", "pending", "revoked"]
 """How a worker's state is shown, everywhere."""
@@ -19,18 +21,6 @@ LOOKS: tuple[Look, ...] = get_args(Look)
 
 NOT_STEPPING_BACK = frozenset({"", "being measured", "at the ceiling you set", "nobody is using this machine"})
 """Reasons that a worker gives while it does not step back for its owner."""
-
-
-class Device(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A device of a worker."""
-
-    id: str
-    kind: str  # cpu or gpu
-    name: str
-    driver: str = ""
-    engine: str = ""
-    memory_bytes: int = 0
-    cores: int = 0
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -48,7 +38,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     revoked: bool = False
     owner_paused: bool = False
     reason: str = ""
-    devices: tuple[Device, ...] = ()
+    devices: tuple[DeviceView, ...] = ()
     kinds: tuple[str, ...] = ()
     consent: dict[str, tuple[str, ...]] = {}  # kind → whose jobs its owner lets in; not named: everybody's
     isolation: str = "none"
@@ -144,19 +134,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.grains_done / self.grains if self.grains else float(self.state == "done")
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One lease of a task."""
-
-    number: int
-    worker: str
-    worker_name: str
-    state: str
-    leased_at: float
-    ended_at: float | None = None
-    seconds: float | None = None
-    error: str = ""
-
-
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """One task of a job."""
 
@@ -167,7 +144,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     end_grain: int
     worker: str = ""
     evidence: Evidence | None = None
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[AttemptView, ...] = ()
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):

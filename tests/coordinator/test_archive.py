@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moregpu.coordinator.archive import MAGIC, RECORD_BYTES, ArchiveWriter, WrongPassphrase, entries
-from moregpu.errors import MoreGPUError, StateRefused, VersionMismatch
+from moregpu.coordinator.archive import MAGIC, RECORD_BYTES, ArchiveWriter, entries
+from moregpu.errors import MoreGPUError, StateRefused, VersionMismatch, WrongPassphrase
 
 QUICK = (4, 8, 1)
 """Work for a test's passphrase: the file says how much, so reading takes no more."""

@@ -14,11 +14,11 @@ import pytest
 from moregpu.blobs.format import seal
 from moregpu.blobs.local import BlobFiles
 from moregpu.coordinator import backup
-from moregpu.coordinator.archive import ArchiveWriter, WrongPassphrase, entries
+from moregpu.coordinator.archive import ArchiveWriter, entries
 from moregpu.coordinator.backup import ABOUT, About, back_up, restore
 from moregpu.coordinator.state import STATE_VERSION, open_state
 from moregpu.coordinator.store import database
-from moregpu.errors import Conflict, NotConfigured, OutOfSpace, StateRefused, VersionMismatch
+from moregpu.errors import Conflict, NotConfigured, OutOfSpace, StateRefused, VersionMismatch, WrongPassphrase
 
 PASSPHRASE = "correct horse battery"
 
