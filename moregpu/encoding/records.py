@@ -47,3 +47,39 @@ def read_records(stream: bytes | bytearray | memoryview) -> Iterator[tuple[Statu
             raise Malformed("a record is cut off, or of an unknown kind")
         yield Status(status), whole[place : place + length]
         place += length + -length % 8
+
+
+class RecordCounter:
+    """Counts the records of a stream that comes in pieces, cut anywhere."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._count = 0
+        self._head = b""
+        self._left = 0  # of the record's content, and the zeros behind it
+        self._is_sound = True
+
+    @property
+    def count(self) -> int | None:
+        """How many records came; None where they are none, or the last one is cut off."""
+        return self._count if self._is_sound and not self._head and not self._left else None
+
+    def add(self, piece: bytes | bytearray | memoryview) -> None:
+        """Take the next piece."""
+        view = memoryview(piece).cast("B")
+        self.size_bytes += len(view)
+        while self._is_sound and len(view):
+            passed = min(self._left, len(view))
+            self._left -= passed
+            view = view[passed:]
+            if self._left or not len(view):
+                return
+            missing = HEAD.size - len(self._head)
+            self._head += bytes(view[:missing])
+            view = view[missing:]
+            if len(self._head) < HEAD.size:
+                return
+            status, _, length = HEAD.unpack(self._head)
+            self._head, self._left = b"", length + -length % 8
+            self._count += 1
+            self._is_sound = status in (Status.VALUE, Status.FAILURE)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from moregpu.encoding import Malformed, decode, encode
 from moregpu.encoding.failures import Failure, RemoteError, describe, packed, rebuilt, unpacked
-from moregpu.encoding.records import Status, read_records, record
+from moregpu.encoding.records import RecordCounter, Status, read_records, record
 
 
 @given(st.lists(st.binary(max_size=9000), max_size=8))
@@ -34,6 +34,22 @@ def test_a_record_that_is_cut_off_is_refused() -> None:
     for cut in range(1, len(whole) - 7):
         with pytest.raises(Malformed):
             list(read_records(whole[:cut]))
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6), st.lists(st.integers(1, 30), min_size=1))
+def test_records_are_counted_however_their_stream_is_cut(values: list[bytes], sizes: list[int]) -> None:
+    stream = b"".join(b"".join(record(Status.VALUE, encode(value))) for value in values)
+    counter, place = RecordCounter(), 0
+    for size in sizes:
+        counter.add(stream[place : place + size])
+        place += size
+    if place < len(stream):
+        counter.add(stream[place:])
+    assert (counter.count, counter.size_bytes) == (len(values), len(stream))
+    if values:
+        counter = RecordCounter()
+        counter.add(stream[:-1])
+        assert counter.count is None
 
 
 def caught(raise_it: object) -> Failure:

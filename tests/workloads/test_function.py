@@ -8,6 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from moregpu.encoding import decode, encode
+from moregpu.encoding.failures import unpacked
+from moregpu.encoding.records import Status, read_records, record
 from moregpu.errors import InvalidJob
 from moregpu.jobs import Blob, Planned, Tensor
 from moregpu.workloads import JobSpec, workload
@@ -127,25 +130,56 @@ def test_nobody_knows_whether_a_result_is_right_and_two_workers_agree_on_the_sam
     assert not KIND.agree(task, {}, one, other)
 
 
-def test_results_are_joined_in_the_calls_order_and_large_ones_stay_in_parts() -> None:
-    job = spec(b"a", b"b")
+class Written:
+    """What `combine` writes."""
+
+    def __init__(self) -> None:
+        self.said: tuple[Any, ...] = ()
+        self.data = b""
+
+    def begin(self, *about: Any) -> None:
+        self.said = about
+
+    def write(self, data: Any) -> None:
+        self.data += bytes(data)
+
+
+def joined_of(job: FunctionSpec, streams: list[bytes]) -> list[Any]:
+    """What a job's result holds when its tasks, of a call each, gave these: values, and the causes of failures."""
     parts = [
-        Part(task=task, open=lambda n=n: {"results": iter([bytes([n]), bytes([n, n])])}, shapes={"results": (3,)})
-        for n, task in enumerate(cuts(job, WorkerProfile()))
+        Part(
+            task=task,
+            open=lambda stream=stream: {"results": iter([stream[:9], stream[9:]])},
+            shapes={"results": (len(stream),)},
+        )
+        for task, stream in zip(cuts(job, WorkerProfile()), streams, strict=True)
     ]
-    written: list[Any] = []
+    out = Written()
+    KIND.combine(KIND.plan(job, FleetSummary()), parts, out)
+    assert out.said == ("results", "uint8", (len(out.data),))
+    return [
+        decode(content) if status is Status.VALUE else unpacked(content).cause
+        for status, content in read_records(out.data)
+    ]
 
-    class Writer:
-        def begin(self, *about: Any) -> None:
-            written.append(about)
 
-        def write(self, data: Any) -> None:
-            written.append(bytes(data))
+def value(given: Any) -> bytes:
+    return b"".join(record(Status.VALUE, encode(given)))
 
-    KIND.combine(KIND.plan(job, FleetSummary()), parts, Writer())
-    assert written == [("results", "uint8", (6,)), b"\0", b"\0\0", b"\1", b"\1\1"]
+
+def test_results_are_joined_in_the_calls_order_and_large_ones_stay_in_parts() -> None:
+    assert joined_of(spec(b"a", b"b"), [value("one"), value(b"x" * 5000)]) == ["one", b"x" * 5000]
     assert not KIND.hands_through(1000, 2)
     assert KIND.hands_through(100 << 20, 50)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [b"", b"x", value(1) + value(2), value(1)[:-1], b"\x07" + value(1)[1:], b"\0" * 8 + b"\xff" * 8, bytes(16) + b"\0"],
+    ids=["nothing", "a letter", "two", "cut off", "of another kind", "endless", "a byte more"],
+)
+def test_what_is_not_a_record_for_each_call_moves_no_other_calls_result(forged: bytes) -> None:
+    assert joined_of(spec(b"a", b"b", b"c"), [value("a"), forged, value("c")]) == ["a", "unencodable", "c"]
 
 
 def test_an_output_of_open_size_admits_lines_up_to_its_size() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from moregpu.encoding.failures import Failure, packed
+from moregpu.encoding.records import RecordCounter, Status, record
 from moregpu.errors import EngineError
 from moregpu.jobs import Check, Evidence
 from moregpu.workloads.function.cut import cut_task
@@ -69,9 +71,14 @@ class FunctionWorkload:
         return one.keys() == other.keys() and all(bytes(one[name]) == bytes(other[name]) for name in one)
 
     def combine(self, plan: Plan, parts: Sequence[Part], out: OutputWriter) -> None:
-        """Join the records."""
-        out.begin(RESULTS, "uint8", (sum(part.shapes[RESULTS][0] for part in parts),))
-        for part in parts:
+        """Join the records. A part that is not one for each call of its task would move those behind it."""
+        sizes = [_size(part) for part in parts]
+        instead = [b"" if size is not None else _unreadable(part.task) for size, part in zip(sizes, parts, strict=True)]
+        out.begin(RESULTS, "uint8", (sum(size or 0 for size in sizes) + sum(map(len, instead)),))
+        for part, size, failures in zip(parts, sizes, instead, strict=True):
+            if size is None:
+                out.write(failures)
+                continue
             for window in part.open()[RESULTS]:
                 out.write(window)
 
@@ -86,6 +93,22 @@ class FunctionWorkload:
     def keeps_outputs(self, spec: FunctionSpec) -> bool:
         """Always."""
         return True
+
+
+def _size(part: Part) -> int | None:
+    """Bytes of a part's records; None where they are not one for each call."""
+    counter = RecordCounter()
+    for window in part.open()[RESULTS]:
+        counter.add(window)
+    start, stop = part.task.grains
+    return counter.size_bytes if counter.count == stop - start else None
+
+
+def _unreadable(task: TaskSpec) -> bytes:
+    """For each call of a task a record that says why there is none."""
+    failure = Failure(cause="unencodable", text="the worker's answer cannot be read")
+    start, stop = task.grains
+    return b"".join(record(Status.FAILURE, packed(failure))) * (stop - start)
 
 
 WORKLOAD: Workload[FunctionSpec] = FunctionWorkload()
