@@ -8,6 +8,7 @@ route hands the socket over and returns, and this is all that stays beside the t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -194,7 +195,8 @@ class TakenSocket(asyncio.Protocol):
         if self._gone:
             return
         if message is None:
-            self._ws.send_close(1003, "binary messages only")
+            with contextlib.suppress(InvalidState):  # what came behind it was nonsense, and said so already
+                self._ws.send_close(1003, "binary messages only")
             self._write()
             self._say_goodbye()
             return

@@ -230,6 +230,28 @@ async def flood(writer: asyncio.StreamWriter, mib: int) -> None:
         pass
 
 
+def test_two_faults_at_once_end_the_socket_like_one() -> None:
+    troubles: list[dict[str, Any]] = []
+    ended = asyncio.Event()
+
+    async def serve(taken: TakenSocket) -> None:
+        assert await taken.receive() is None
+        ended.set()
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, trouble: troubles.append(trouble))
+        async with doors(serve) as opened:
+            writer = await pinger(opened)
+            await opened.left.wait()
+            writer.write(b"\x02\x81\0\0\0\0x" * 2)  # a piece of a message, and in its middle another's first
+            async with asyncio.timeout(20):
+                await ended.wait()
+            writer.transport.abort()
+        assert troubles == []
+
+    asyncio.run(run())
+
+
 def test_an_end_that_pings_and_never_reads_is_let_go_before_its_answers_fill_the_memory() -> None:
     taken: list[TakenSocket] = []
     ended = asyncio.Event()
