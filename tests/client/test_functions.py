@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import gc
 import pickle
 import sys
+import weakref
 from concurrent.futures import Future
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -39,10 +41,51 @@ def test_a_function_is_packed_again_only_when_what_it_refers_to_may_have_changed
 ) -> None:
     packer = Packer()
     first = packer.pack(scale, {})
-    assert packer.pack(scale, {}) is first
+    assert packer.pack(scale, {}).content is first.content
     monkeypatch.setattr(sys.modules[__name__], "FACTOR", 3)
     again = packer.pack(scale, {})
     assert unpacked(again)(2) == 6
+
+
+def with_factor(own: dict[str, Any]) -> FunctionType:
+    return FunctionType(scale.__code__, own | {"__name__": "__main__"}, "scale")
+
+
+def test_a_value_that_lies_where_the_last_one_lay_is_not_taken_for_it() -> None:
+    packer, function = Packer(), with_factor({})
+    for at in range(100):
+        function.__globals__["FACTOR"] = at + 0.25
+        packer.pack(function, {})
+        del function.__globals__["FACTOR"]  # the number goes, and its place is free for the next one
+        function.__globals__["FACTOR"] = at + 0.5
+        assert unpacked(packer.pack(function, {}))(1) == at + 0.5
+
+
+def test_a_name_that_hides_a_builtin_is_looked_at_as_any_other() -> None:
+    packer, function = Packer(), FunctionType((lambda: id).__code__, {"id": 1, "__name__": "__main__"}, "hidden")
+    assert unpacked(packer.pack(function, {}))() == 1
+    function.__globals__["id"] = 2
+    assert unpacked(packer.pack(function, {}))() == 2
+
+
+def test_a_module_of_ones_own_may_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own: Any = ModuleType("my_own_module")
+    own.__file__, own.RATE = str(tmp_path / "my_own_module.py"), 1
+    monkeypatch.setitem(sys.modules, "my_own_module", own)
+    packer = Packer()
+    function = FunctionType((lambda: own_module.RATE).__code__, {"own_module": own, "__name__": "__main__"}, "rate")  # noqa: F821
+    first = packer.pack(function, {})
+    own.RATE = 2
+    assert packer.pack(function, {}).content is not first.content
+
+
+def test_a_function_that_nobody_has_any_more_is_not_kept() -> None:
+    packer, function = Packer(), with_factor({"FACTOR": 2})
+    packer.pack(function, {})
+    gone = weakref.ref(function)
+    del function
+    gc.collect()
+    assert gone() is None
 
 
 def test_what_may_change_in_place_is_packed_each_time(monkeypatch: pytest.MonkeyPatch) -> None:

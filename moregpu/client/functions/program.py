@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
+import operator
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -17,8 +17,8 @@ from moregpu.client.functions.modules import is_own, send_own_modules
 from moregpu.errors import MissingExtra
 from moregpu.workloads.function.spec import Form
 
-PLAIN = (int, float, complex, str, bytes, bool, type(None), ModuleType, BuiltinFunctionType)
-"""What a function may refer to and still be known to be the same function the next time."""
+PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), BuiltinFunctionType})
+"""What a function may refer to and still be known to be the same function the next time: nothing in it can change."""
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,22 +35,21 @@ class Packer:
     """Packs functions; one that cannot have changed since is not packed again."""
 
     def __init__(self) -> None:
-        self._known: weakref.WeakKeyDictionary[Any, tuple[tuple[int, ...], Program]] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[Any, tuple[tuple[Any, ...], bytes, str]] = weakref.WeakKeyDictionary()
+        """Function → what it was made of when it was packed, and as what. Nothing here keeps the function alive."""
 
     def pack(self, function: Callable[..., Any], types: dict[str, type]) -> Program:
         """The program for a function, whose arguments hold values of `types`. Raises what pickling raises."""
         state = None if types else _state(function)
         if state is not None:
             known = self._known.get(function)
-            if known is not None and known[0] == state:
-                return known[1]
+            if known is not None and _is_same(known[0], state):
+                return Program(content=known[1], digest=known[2], name=name_of(function), function=function)
         content = _dumps((function, types))
-        program = Program(
-            content=content, digest=blake3(content).hexdigest(), name=name_of(function), function=function
-        )
+        digest = blake3(content).hexdigest()
         if state is not None:
-            self._known[function] = (state, program)
-        return program
+            self._known[function] = (state, content, digest)
+        return Program(content=content, digest=digest, name=name_of(function), function=function)
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -69,27 +68,37 @@ def _dumps(value: Any) -> bytes:
     return cloudpickle.dumps(value, protocol=5)
 
 
-def _state(function: Callable[..., Any]) -> tuple[int, ...] | None:
-    """What tells whether a function is still the one that was packed; None where that cannot be told.
+def _is_same(known: tuple[Any, ...], state: tuple[Any, ...]) -> bool:
+    """Whether both are made of the very same objects: `==` would take 1, 1.0 and True for one value."""
+    return len(known) == len(state) and all(map(operator.is_, known, state))
+
+
+def _state(function: Callable[..., Any]) -> tuple[Any, ...] | None:
+    """What a function is made of, to tell whether it is still the one that was packed; None where that cannot be told.
 
     A function of a module that workers import as well is packed as its name alone; of another one everything it refers
-    to is part of it, and what could change in place (a list, an object) may have.
+    to is part of it, and what could change in place (a list, an object, a module of one's own) may have. The objects
+    themselves are kept, not their ids: where one is gone, another may lie in its place.
     """
     if not isinstance(function, FunctionType):
         return None
     module = sys.modules.get(function.__module__)
     if not is_own(function.__module__) and getattr(module, function.__name__, None) is function:
-        return (id(function.__code__),)
-    referred = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        return (function.__code__,)
+    referred = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values(), *vars(function).values()]
     try:
         referred += [cell.cell_contents for cell in function.__closure__ or ()]
     except ValueError:  # a cell that is empty yet
         return None
     own = function.__globals__
-    referred += [own[name] for name in _names(function.__code__) if name in own and not hasattr(builtins, name)]
-    if not all(isinstance(value, PLAIN) for value in referred):
+    referred += [own[name] for name in _names(function.__code__) if name in own]
+    if not all(map(_is_plain, referred)):
         return None
-    return (id(function.__code__), *map(id, referred))
+    return (function.__code__, *referred)
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in PLAIN or (type(value) is ModuleType and not is_own(value.__name__))
 
 
 def _names(code: CodeType) -> Iterator[str]:
