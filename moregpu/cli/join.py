@@ -49,6 +49,9 @@ def join(
             "unconfined (I trust this pool: also without a sandbox).",
         ),
     ] = None,
+    discover: Annotated[
+        bool, typer.Option("--discover", help="First list the pools that announce themselves on this network.")
+    ] = False,
     state: Annotated[Path | None, typer.Option(help="State folder, one for each worker on this machine.")] = None,
     invite_file: Annotated[Path | None, typer.Option(help="File (0600) that holds the invite.")] = None,
     as_json: JsonOption = False,
@@ -74,6 +77,10 @@ def join(
         **({} if yields else {"yields": False}),
         json_lines=as_json,
     )
+    if discover:
+        from moregpu.cli.nearby import find_nearby, told
+
+        typer.echo(told(find_nearby()), err=as_json)
     invite: Invite | None = None
     if invite_file is not None or not has_joined(worker_folder(config.state)):
         invite = find_invite(invite_file)

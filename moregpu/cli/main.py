@@ -29,6 +29,7 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "demo": Command("moregpu.cli.demo", "demo", "Two workers compute, check and sign a matrix product, here and now."),
+    "setup": Command("moregpu.cli.setup", "setup", "See what this machine has, and the next line to type."),
     "serve": Command("moregpu.cli.serve", "serve", "Run a coordinator: this machine holds the pool."),
     "join": Command("moregpu.cli.join", "join", "Give this machine's idle time to a pool."),
     "leave": Command("moregpu.cli.leave", "leave", "Leave the pool that this machine works for."),

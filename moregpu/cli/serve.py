@@ -60,6 +60,12 @@ def serve(
             max=65535,
         ),
     ] = None,
+    announce: Annotated[
+        bool,
+        typer.Option(
+            "--announce", help="Tell the local network that the pool is here: its name and fingerprint alone."
+        ),
+    ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print neither token nor invite: for services whose output is kept.")
     ] = False,
@@ -72,6 +78,8 @@ def serve(
     process.prepare()
     import msgspec
 
+    from moregpu.cli import nearby
+    from moregpu.coordinator.reach import multicast_interfaces
     from moregpu.coordinator.server import ServeConfig
     from moregpu.coordinator.server import serve as run_coordinator
     from moregpu.errors import InvalidRequest
@@ -79,6 +87,8 @@ def serve(
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise InvalidRequest(f"--log-level {log_level[:20]!r} is no level", "debug, info, warning or error")
+    if announce:
+        nearby.need_zeroconf()
     logs.set_up(log_level, path=paths.log_folder() / "coordinator.log")
     config = ServeConfig(
         host=host,
@@ -101,6 +111,9 @@ def serve(
 
         def ready(opening: Opening) -> None:
             _tell(msgspec.structs.replace(opening, first=False) if quiet else opening, as_json=as_json)
+            if announce:
+                where = multicast_interfaces(host)
+                stack.enter_context(nearby.announced_aside(opening.pool_name, opening.fingerprint, where))
             if opening.worker_line:
                 # A folder for each pool: this machine may be a worker of another one, too, by `moregpu join`.
                 worker_state = paths.state_folder(f"worker-{opening.pool_id[:12]}")

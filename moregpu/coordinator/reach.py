@@ -130,6 +130,17 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def multicast_interfaces(host: str) -> list[str]:
+    """Addresses of ours on which a coordinator that listens there may be announced; none named: all."""
+    if is_loopback(host):
+        return ["127.0.0.1"]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return []
+    return [host] if address.version == 4 and not address.is_unspecified else []
+
+
 def host_of(address: str) -> str:
     """The lower-case host of "host:port", "[v6]:port" or a bare host: as in a Host header."""
     text = address.strip().lower()
