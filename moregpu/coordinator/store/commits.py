@@ -142,8 +142,7 @@ class CommittedBook(ABC):
     def _step(self, step: Callable[[Book], T]) -> T:
         """One step of the book: all or nothing."""
         self._must_be_open()
-        with self._book.journal.step():
-            return step(self._book)
+        return self._book.journal.step(step, self._book)
 
     def _told_later(self) -> None:
         if self._book.journal:

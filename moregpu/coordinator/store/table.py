@@ -6,8 +6,7 @@ journal. A commit takes the journal; when it fails, undoing the journal backward
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -16,6 +15,8 @@ from moregpu.wire.api import Event
 
 Key = TypeVar("Key")
 Row = TypeVar("Row")
+Of = TypeVar("Of")
+Told = TypeVar("Told")
 
 
 class Change(NamedTuple):
@@ -85,12 +86,11 @@ class Journal:
         self.changes, self.events = [], []
         return transaction
 
-    @contextmanager
-    def step(self) -> Generator[None]:
-        """Undo what a step did when it raises: a call changes all or nothing."""
+    def step(self, take: Callable[[Of], Told], of: Of) -> Told:
+        """Take a step; undo what it did when it raises: a call changes all or nothing."""
         changes, events, last = len(self.changes), len(self.events), self.last_event
         try:
-            yield
+            return take(of)
         except BaseException:
             undo(self.changes[changes:])
             self.seq -= len(self.events) - events
