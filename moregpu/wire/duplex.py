@@ -110,10 +110,14 @@ class Duplex:
         try:
             while part := self._tls.read(READ_BYTES):
                 parts.append(part)
+                if not self._received.pending and not self._tls.pending():
+                    break  # to be told so by an error takes longer than to read a short message
         except ssl.SSLWantReadError:
-            self._flush()  # TLS answers by itself sometimes: a change of keys
+            pass
         except ssl.SSLZeroReturnError:
             self._ended = True
+            return b"".join(parts)
+        self._flush()  # TLS answers by itself sometimes: a change of keys
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _flush(self) -> None:

@@ -200,8 +200,7 @@ class ComputeChild:
 
     def _listen(self, timeout_s: float | None) -> None:
         """Take in what the agent says, waiting at most so long for it to begin."""
-        ready, _, _ = select.select([self._frames], [], [], timeout_s)
-        if not ready:
+        if timeout_s is not None and not select.select([self._frames], [], [], timeout_s)[0]:
             return
         data = self._frames.recv(_READ_BYTES)
         if not data:
