@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
 from blake3 import blake3
 
 from moregpu.blobs.transfer import BlobHTTP
@@ -150,7 +152,7 @@ class Caller:
                         return
                     self._work.wait()
                 gather_s = min(MOST_GATHER_S, GATHER_S * len(self._open))
-            threading.Event().wait(gather_s)
+            time.sleep(gather_s)
             with self._lock:
                 queued, self._queued = self._queued, {}
                 batches = [self._begin(part) for calls in queued.values() for part in _cut(calls)]
@@ -166,16 +168,14 @@ class Caller:
 
     def _send(self, batch: Batch) -> None:
         """Send a batch: here, or where something large goes ahead of it, on a thread."""
-        size = sum(call.size for call in batch.calls) + len(batch.calls[0].program.content)
-        if size <= INLINE_BYTES or self._is_small(batch):
+        program = batch.calls[0].program
+        size = sum(call.size for call in batch.calls)
+        if program.digest not in self._programs:
+            size += len(program.content)
+        if size <= INLINE_BYTES:
             self._submit(batch)
         else:
             self._threads().submit(self._submit, batch)
-
-    def _is_small(self, batch: Batch) -> bool:
-        return batch.calls[0].program.digest in self._programs and sum(call.size for call in batch.calls) <= (
-            INLINE_BYTES
-        )
 
     def _submit(self, batch: Batch) -> None:
         try:
@@ -200,8 +200,6 @@ class Caller:
             batch.fail(error)
 
     def _ask(self, batch: Batch, spec: FunctionSpec) -> None:
-        import msgspec
-
         raw, key = msgspec.Raw(msgspec.msgpack.encode(spec)), batch.idempotency_key
         try:
             self._link().ask(

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from moregpu.jobs import Tensor
+from moregpu.workloads.function.spec import SHARED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Scattered:
             case Shared(digest=digest):
                 if digest not in self._tensors:
                     raise KeyError("a shared value of another pool: call pool.scatter of this one")
-                found[f"shared/{digest}"] = self._tensors[digest]
+                found[SHARED + digest] = self._tensors[digest]
             case list() | tuple():
                 for item in value:
                     self._look(item, found)
