@@ -122,12 +122,15 @@ def _itself(failure: Failure, types: Mapping[str, type] | None) -> Exception | N
 
 def _class_of(name: str, types: Mapping[str, type] | None) -> type[Exception] | None:
     kind = loaded_class(name, types or {})
-    if kind is None or not issubclass(kind, Exception):
+    if kind is None or not issubclass(kind, Exception) or name in _OF_THE_CALLER:
         return None
     # `__new__` of a stranger's choice is code too: only where nobody wrote one.
     plain = kind.__module__ == builtins.__name__ or kind.__new__ in _BUILT_IN_NEW
     return kind if plain else None
 
+
+_OF_THE_CALLER = ("builtins:StopIteration", "builtins:StopAsyncIteration", "concurrent.futures._base:CancelledError")
+"""What generators, loops and futures say themselves: from elsewhere it would end the caller's own, or never arrive."""
 
 _BUILT_IN_NEW = {
     kind.__new__ for kind in vars(builtins).values() if isinstance(kind, type) and issubclass(kind, BaseException)

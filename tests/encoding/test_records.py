@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from concurrent.futures import CancelledError, Future
 
 import pytest
 from hypothesis import given
@@ -141,6 +143,24 @@ def test_variables_that_no_exception_has_cannot_keep_it_from_being_raised(variab
     assert error.__notes__ == ["on worker w-1"]
     with pytest.raises((ValueError, RemoteError), match="x"):
         raise error.with_traceback(None)
+
+
+@pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration, CancelledError])
+def test_what_a_caller_would_take_for_its_own_arrives_as_a_remote_error(kind: type[Exception]) -> None:
+    def fail() -> None:
+        raise kind("no more")
+
+    error = rebuilt(caught(fail))
+    assert type(error) is RemoteError
+    assert str(error) == f"{kind.__name__}: no more"
+
+    async def wait() -> None:
+        future: Future[None] = Future()
+        future.set_exception(error)
+        await asyncio.wrap_future(future)
+
+    with pytest.raises(RemoteError):
+        asyncio.run(wait())
 
 
 def test_an_exception_whose_text_raises_is_described_all_the_same() -> None:
