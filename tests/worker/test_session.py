@@ -220,9 +220,11 @@ def test_a_tiny_task_that_ends_at_once_costs_one_message() -> None:
     session = member()
     task = assignment()
     assert session.receive(Assign(entries=[task]), 1.0) == [Run(assignment=task)]
-    session.begun(ref(task), 1.0)
+    assert not session.begun(ref(task), 1.0)
     assert session.outgoing(1.0) == []
+    assert session.due(1.0) == pytest.approx(1.0 + QUIET_S)
     session.finished(ref(task), b"statement", {}, 1.0 + QUIET_S / 2)
+    assert session.due(1.0 + QUIET_S / 2) < 1.0 + QUIET_S  # the result is to be sent now
     (result,) = session.outgoing(1.0 + QUIET_S / 2)
     assert isinstance(result, Result)
     assert [entry.task for entry in result.entries] == [task.task]
@@ -235,7 +237,8 @@ def test_a_tiny_task_that_takes_longer_is_announced() -> None:
     assert session.due(1.0) == pytest.approx(1.0 + QUIET_S)
     (taken,) = session.outgoing(1.0 + QUIET_S)
     assert taken == Taken(leases=[ref(task)])
-    session.begun(ref(task), 2.0)
+    assert session.begun(ref(task), 2.0)
+    assert session.due(2.0) == pytest.approx(2.0, abs=0.01)
     assert session.outgoing(2.0) == [Started(leases=[ref(task)])]
 
 
@@ -244,7 +247,7 @@ def test_a_large_task_is_confirmed_at_once_and_its_start_told_when_it_starts() -
     task = assignment(tiny=False)
     session.receive(Assign(entries=[task]), 1.0)
     assert session.outgoing(1.0) == [Taken(leases=[ref(task)])]
-    session.begun(ref(task), 5.0)
+    assert session.begun(ref(task), 5.0)
     assert session.outgoing(5.0) == [Started(leases=[ref(task)])]
     session.progressed(ref(task), 0.5, 6.0)
     session.progressed(ref(task), 0.6, 6.1)
