@@ -16,6 +16,7 @@ from moregpu.client.aio import AsyncPool
 from moregpu.client.functions import accelerate as accelerating
 from moregpu.client.pool import Pool
 from moregpu.errors import NotConfigured
+from moregpu.wire.api import TokenRequest
 
 
 @pytest.fixture
@@ -45,6 +46,18 @@ def test_bare_accelerate_uses_the_installed_pool(installed: Pool) -> None:
 
     assert double(21) == 42
     assert double.distribute([1, 2]) == [2, 4]
+
+
+def test_of_pools_that_were_installed_the_latest_is_used(installed: Pool) -> None:
+    @accelerate
+    def double(x: int) -> int:
+        return 2 * x
+
+    assert double(1) == 2
+    with moregpu.connect(token=installed.create_token(TokenRequest(label="later")).line) as later:
+        accelerate.install(later)  # type: ignore[attr-defined]
+        assert double(2) == 4
+        assert [job.submitter for job in later.jobs()] == [later.me().id]
 
 
 def test_one_accelerated_function_may_call_another(installed: Pool) -> None:

@@ -33,7 +33,8 @@ class Accelerated:
         self._pool = pool
         self._options = options
         self._lock = threading.Lock()
-        self._calls: Calls | None = None
+        self._made: tuple[Functions, Calls] | None = None
+        """The pool of the last call, and its Executor with our options."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it on the pool and wait for its result."""
@@ -80,11 +81,12 @@ class Accelerated:
         return _function, (self.__moregpu_function__,)  # on a worker it is the function alone
 
     def _on_pool(self) -> Calls:
+        pool = self._pool_or_default()
         with self._lock:
-            if self._calls is None:
+            if self._made is None or self._made[0] is not pool:  # another one may have been installed since
                 options = cast("CallOptions", {"local": _local(), **self._options})
-                self._calls = self._pool_or_default().calls(**options)
-            return self._calls
+                self._made = pool, pool.calls(**options)
+            return self._made[1]
 
     def _pool_or_default(self) -> Functions:
         return self._pool if self._pool is not None else default_pool()
