@@ -87,7 +87,7 @@ def join(
         if invite is None and sys.stdin.isatty():
             invite = parse_invite(typer.prompt("Invite (one line, from `moregpu invite`)", hide_input=True))
         if invite is not None:
-            typer.echo(introduction(invite), nl=False, err=as_json)
+            typer.echo(introduction(invite, config.functions), nl=False, err=as_json)
             if sys.stdin.isatty() and not yes and not typer.confirm("Join this pool?", default=True):
                 raise InviteRefused("this machine did not join", "run `moregpu join` again when you want to")
     raise typer.Exit(run_worker(config, invite))

@@ -169,8 +169,6 @@ class Agent:
         found = await asyncio.to_thread(find_devices, cores, self._config.engine, self._config.device)
         self._found = found
         offer = await offer_functions(self._config, self._home.folder)
-        if offer.trouble:
-            self._computes_on += f"; {offer.trouble}"
         self._functions_off = offer.trouble
         self._computes_on = found.told
         self._session = WorkerSession(

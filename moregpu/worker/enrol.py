@@ -46,14 +46,19 @@ def find_invite(file: Path | None = None, typed: TextIO | None = None) -> Invite
     return parse_invite(text) if text else None
 
 
-def introduction(invite: Invite) -> str:
-    """What a person compares and reads before this machine joins: the words first, the name after."""
+def introduction(invite: Invite, functions: tuple[str, ...] = ()) -> str:
+    """What a person compares and reads before this machine joins: the words first, the name after.
+
+    `functions`: those whose Python functions this machine's owner lets in, `*` for everybody's.
+    """
+    whose = "everybody" if "*" in functions else ", ".join(functions)
+    let_in = f"Python functions of {whose} are let in too: docs/contributor.md says what holds them.\n"
     return (
         f"pool fingerprint: {fingerprint(invite.pool_id)}\n"
         f"pool name:        {invite.pool_name or '(none)'}\n"
         f"reached at:       {', '.join(invite.addresses)}\n"
         "Compare the words with those that the pool's admin sees. Kernels of the pool will run here; they see\n"
-        "the data they compute on and nothing else of this machine.\n"
+        "the data they compute on and nothing else of this machine.\n" + (let_in if functions else "")
     )
 
 

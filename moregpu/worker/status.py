@@ -52,14 +52,18 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
             case "online":
                 on = f", on {self.computes_on}" if self.computes_on else ""
                 lost = f"; {self.aside}" if self.aside else ""
+                off = f"; {self.functions_off}" if self.functions_off else ""
                 who = f"{self.name} ({self.worker})"
-                return f"online in {where} as {who}, up to {self.ceiling:.0%} of this machine{on}{lost}"
+                return f"online in {where} as {who}, up to {self.ceiling:.0%} of this machine{on}{lost}{off}"
             case "pending":
                 return f"{where} knows this worker; its admin must approve it first"
             case "paused":
                 if self.reason in (Reason.FREE, Reason.CEILING):
                     return f"online in {where}, about to begin"  # its share has yet to rise from nothing
-                return f"online in {where}, but {self.reason}"
+                instead = (
+                    " (--no-yield or MOREGPU_YIELD=off: to its ceiling alone)" if self.reason == Reason.SHARED else ""
+                )
+                return f"online in {where}, but {self.reason}{instead}"
             case "leaving":
                 return "handing back what is not done"
 

@@ -6,7 +6,9 @@ import pytest
 
 from moregpu.cli.join import also_allowed, whose_functions
 from moregpu.errors import InvalidRequest
+from moregpu.wire.invite import Invite
 from moregpu.worker.config import WorkerConfig
+from moregpu.worker.enrol import introduction
 
 
 @pytest.mark.parametrize(
@@ -44,3 +46,13 @@ def test_functions_are_off_until_somebody_turns_them_on() -> None:
     assert "function" in config.allowed_kinds
     assert config.consent == {"function": ["alice"]}
     assert "function" not in WorkerConfig(functions=("alice",), kinds=("kernel",)).allowed_kinds
+
+
+def test_who_joins_reads_whose_functions_are_let_in_and_nothing_of_them_otherwise() -> None:
+    invite = Invite(
+        addresses=("127.0.0.1:8787",), pool_id=bytes(32), cs_pub=bytes(32), invite_id="i-" + "0" * 26,
+        secret=bytes(16), pin=bytes(32), pool_name="attic",
+    )  # fmt: skip
+    assert "functions" not in introduction(invite)
+    assert "Python functions of alice, group:lab are let in too" in introduction(invite, ("alice", "group:lab"))
+    assert "Python functions of everybody are let in too" in introduction(invite, ("*",))

@@ -18,6 +18,17 @@ def test_a_worker_that_is_held_back_says_by_what() -> None:
     assert line == "online in the pool attic, but paused: on battery"
 
 
+def test_a_worker_that_leaves_room_says_how_not_to() -> None:
+    line = Status(state="paused", pool_name="attic", reason=Reason.SHARED).line
+    assert line.startswith("online in the pool attic, but leaving room for your programs (")
+    assert "--no-yield" in line and "MOREGPU_YIELD=off" in line
+
+
+def test_a_worker_whose_functions_stay_off_says_why() -> None:
+    line = Status(state="online", pool_name="attic", computes_on="the CPU", functions_off="functions stay off: no").line
+    assert line.endswith(", on the CPU; functions stay off: no")
+
+
 ONLINE = Status(state="online", pool_name="attic", name="anna", worker="w-1")
 TRYING = Status(state="connecting", pool_name="attic")
 
