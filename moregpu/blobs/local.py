@@ -78,6 +78,20 @@ class BlobFiles:
         sizes = [path.stat().st_size for path in self._partials.glob(f"{prefix}-*")]
         return max(sizes) if sizes else None
 
+    def unfinished_bytes(self, principal: str, but: str = "") -> int:
+        """What this principal's unfinished uploads take, or are about to; that of one digest left out."""
+        left_out = _partial_prefix(principal, but) if but else "none"
+        with self._lock:
+            open_bytes = {name: upload.total_bytes for name, upload in self._open.items()}
+        total = 0
+        for path in self._partials.glob(f"{_whose(principal)}-*"):
+            if not path.name.startswith(left_out):
+                try:
+                    total += open_bytes.get(path.name) or path.stat().st_size
+                except FileNotFoundError:  # it has just ended
+                    continue
+        return total
+
     def path(self, digest: str) -> Path:
         """Where a blob's file is, or would be."""
         _check_digest(digest)
@@ -333,13 +347,17 @@ def _check_digest(digest: str) -> None:
         raise NotFound("That is not a blob's name", "A name is 64 hex characters")
 
 
-def _partial_prefix(principal: str, digest: str) -> str:
-    return blake3(principal.encode() + b"\0" + digest.encode()).hexdigest(length=16)
+def _whose(principal: str) -> str:
+    return blake3(principal.encode()).hexdigest(length=8)
+
+
+def _partial_prefix(principal: str, digest: str | None) -> str:
+    mark = secrets.token_hex(16) if digest is None else blake3(digest.encode()).hexdigest(length=16)
+    return f"{_whose(principal)}-{mark}"
 
 
 def _partial_name(principal: str, digest: str | None, total_bytes: int) -> str:
-    prefix = secrets.token_hex(16) if digest is None else _partial_prefix(principal, digest)
-    return f"{prefix}-{total_bytes}"
+    return f"{_partial_prefix(principal, digest)}-{total_bytes}"
 
 
 def _check_full(error: OSError) -> None:

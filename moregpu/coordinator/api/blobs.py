@@ -37,7 +37,7 @@ async def create(ask: Ask) -> Answer:
     """Take a sealed blob whose name the sender does not know yet: 201 with its digest."""
     principal, right = await _right(ask, "")
     total = ask.require_length()
-    _check_size(total, right)
+    await _check_size(ask, total, principal, right)
     upload = ask.services.blobs.begin(principal, None, total)
     try:
         await _take(ask, upload, total, principal)
@@ -59,7 +59,7 @@ async def put(ask: Ask) -> Answer:
     length = ask.require_length()
     offset = int(ask.number("offset", 0, 0, 1 << 50))
     total = _total(ask, offset + length)
-    _check_size(total, right)
+    await _check_size(ask, total, principal, right, digest)
     if offset + length > total:
         raise InvalidRequest(f"offset {offset} and {length} bytes are more than the {total} declared")
     if await _complete(ask, digest, principal, total):
@@ -165,12 +165,15 @@ async def _right(ask: Ask, digest: str) -> tuple[str, BlobRight]:
     )
 
 
-def _check_size(total: int, right: BlobRight) -> None:
+async def _check_size(ask: Ask, total: int, principal: str, right: BlobRight, digest: str = "") -> None:
     if right.write_bytes <= 0:
         raise NotFound("no such blob is expected from you", "upload only what a live lease is to produce")
     if total > right.write_bytes:
         raise TooLarge(f"{total:,} bytes; at most {right.write_bytes:,} are expected here")
-    refuse_bytes(total, right.left_bytes)
+    left = right.left_bytes
+    if left is not None:  # what was begun and never ended lies on the disk as well
+        left -= await _run(ask, lambda: ask.services.blobs.unfinished_bytes(principal, digest))
+    refuse_bytes(total, left)
     if total < MIN_SEALED_BYTES:
         raise InvalidRequest(f"a sealed blob has at least {MIN_SEALED_BYTES} bytes, not {total}")
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from blake3 import blake3
 
 from moregpu.cli.serve import _size
 from moregpu.errors import InvalidRequest
@@ -47,6 +48,23 @@ def test_uploads_beyond_the_quota_are_refused_before_a_byte_is_kept(pool: Pool) 
     assert pool.services.blobs.used_bytes() == used
     assert pool.ask("POST", "/v1/blobs", token, os.urandom(3000)).status == 201
     assert pool.ask("POST", "/v1/blobs", other, os.urandom(6000)).status == 201
+
+
+def test_uploads_that_never_end_count_against_the_quota_and_one_can_still_be_ended(pool: Pool) -> None:
+    token, other = pool.token("submitter"), pool.token("submitter")
+    pool.ask("PATCH", "/v1/pool", pool.admin, {"submitter_bytes": 9000})
+    data = [os.urandom(4000) for _ in range(3)]
+
+    def begin(token: str, each: bytes) -> int:
+        headers = {"Upload-Length": str(len(each))}
+        return pool.ask("PUT", f"/v1/blobs/{blake3(each).hexdigest()}", token, each[:3000], headers).status
+
+    assert [begin(token, each) for each in data] == [200, 200, 403]
+    assert begin(other, data[2]) == 200
+    path = f"/v1/blobs/{blake3(data[0]).hexdigest()}?offset=3000"
+    assert pool.ask("PUT", path, token, data[0][3000:], {"Upload-Length": "4000"}).status == 201
+    assert pool.ask("POST", "/v1/blobs", token, os.urandom(2000)).status == 201
+    assert pool.ask("POST", "/v1/blobs", token, os.urandom(1000)).status == 403
 
 
 def test_a_token_has_a_weight_and_it_is_shown(pool: Pool) -> None:
