@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import queue
 import subprocess
 import sys
+import threading
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from moregpu.errors import Unavailable, Unreachable
+from moregpu.errors import Unavailable
 
 if TYPE_CHECKING:
     from moregpu.client.pool import Pool
@@ -46,19 +48,11 @@ def start_coordinator(*, port: int = 8787, host: str = "", state: str = "", name
 
     Raises `Unavailable` when it does not come up: `moregpu serve` in a terminal says why.
     """
-    from moregpu.client.pool import connect
-
-    words = ["serve", "--quiet", "--port", str(port)]
+    words = ["serve", "--quiet", "--json", "--port", str(port)]
     for flag, value in (("--host", host), ("--state", state), ("--name", name)):
         words += [flag, value] if value else []
-    started = Started(_start(words))
-    for _ in range(int(START_S / 0.2)):
-        if started.process.poll() is not None:
-            break
-        try:
-            connect(profile="local", timeout_s=0.2).close()
-        except Unreachable:
-            continue
+    started = Started(_start(words, stdout=subprocess.PIPE))
+    if _says_that_it_listens(started.process.stdout):
         return started
     started.stop()
     raise Unavailable("the coordinator did not come up", "`moregpu serve` says why")
@@ -81,11 +75,29 @@ def add_worker(
     return Started(_start(words, pool.invite(InviteRequest(owner=name)).line))
 
 
-def _start(words: list[str], given: str = "") -> subprocess.Popen[bytes]:
+def _says_that_it_listens(told: IO[bytes] | None) -> bool:
+    """Wait for its first line: a pool that answers on this machine may be another one. What comes after is let go."""
+    first: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def read() -> None:
+        if told is not None:
+            with told:
+                first.put(told.readline())
+                for _ in told:
+                    pass
+
+    threading.Thread(target=read, name="coordinator's words", daemon=True).start()
+    try:
+        return b'"event":"listening"' in first.get(timeout=START_S)
+    except queue.Empty:
+        return False
+
+
+def _start(words: list[str], given: str = "", stdout: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         [sys.executable, "-m", "moregpu", *words],
         stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
+        stdout=stdout,
         stderr=subprocess.DEVNULL,
     )
     if process.stdin is not None:
