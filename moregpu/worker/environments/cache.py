@@ -75,7 +75,9 @@ class Environments:
             runtime = await build(folder, python, requires, index.variables(os.environ), downloads=self._downloads)
             save(runtime, folder)
         except MoreGPUError as error:
-            self._failed[name] = (time.monotonic(), error)
+            now = time.monotonic()
+            self._failed = {each: known for each, known in self._failed.items() if now - known[0] < AGAIN_S}
+            self._failed[name] = (now, error)
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             raise
         except OSError as error:

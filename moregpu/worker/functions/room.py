@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -131,8 +132,9 @@ class FunctionRoom:
         self._waiting[task.number] = made
         self._plans[task.number] = plan
         needs = (plan.python, plan.requires)
-        if needs in self._runtimes:
-            self._dispatch()
+        known = self._runtimes.get(needs)
+        if known is not None and known.python == sys.executable:
+            self._dispatch()  # the worker's own; an environment is asked for each time: it stays while it is in use
         else:
             build = self._loop.create_task(self._build(task.number, needs))
             self._building[task.number] = build

@@ -96,6 +96,25 @@ def test_a_function_runs_in_it_and_cannot_change_it(built: tuple[Path, Runtime],
     with_room(tmp_path, story, runtime=runtime_of)
 
 
+def test_each_task_asks_for_its_environment_so_that_one_in_use_is_not_thrown_away(
+    built: tuple[Path, Runtime], tmp_path: Path
+) -> None:
+    _, runtime = built
+    asked: list[str] = []
+
+    async def runtime_of(python: str, requires: tuple[str, ...]) -> Runtime:
+        del requires
+        asked.append(python)
+        return runtime
+
+    async def story(room: FunctionRoom, owner: Owner) -> None:
+        for number in (1, 2):
+            assert await called(room, owner, number, lambda x: x, number) == number
+
+    with_room(tmp_path, story, runtime=runtime_of)
+    assert asked == [OWN, OWN]
+
+
 def test_what_a_package_runs_at_start_runs_confined_and_never_as_root(
     built: tuple[Path, Runtime], tmp_path: Path
 ) -> None:
