@@ -91,7 +91,7 @@ def _of(what: str, look: Callable[[], str]) -> Finding:
     try:
         return Finding(what=what, ok=True, found=without_secrets(look()))
     except NotConfigured as error:  # a machine that only works for a pool needs none of its own
-        ok = what != "pool" or _works_here()
+        ok = what != "pool" or bool(_works_here())
         return Finding(what=what, ok=ok, found=without_secrets(error.detail), hint=error.hint)
     except MoreGPUError as error:
         return Finding(what=what, ok=False, found=without_secrets(error.detail), hint=without_secrets(error.hint))
@@ -140,15 +140,16 @@ def _secrets() -> str:
 
 
 def _worker() -> str:
-    from moregpu.worker.home import worker_folder
+    here = _works_here()
+    return f"joined, in {', '.join(map(str, here))}" if here else "has not joined a pool"
 
-    return f"joined, in {worker_folder('')}" if _works_here() else "has not joined a pool"
 
-
-def _works_here() -> bool:
+def _works_here() -> list[Path]:
+    """Folders of workers that have joined: `join`'s, and beside it those of `serve --worker` and of `--state`."""
     from moregpu.worker.home import has_joined, worker_folder
 
-    return has_joined(worker_folder(""))
+    usual = worker_folder("")
+    return [folder for folder in (usual, *sorted(usual.parent.glob("worker-*"))) if has_joined(folder)]
 
 
 def _devices() -> str:

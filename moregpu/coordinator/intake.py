@@ -137,7 +137,7 @@ class Intake:
         if row is None:
             row = await self._by_prefix(who, id_or_prefix)
         if not _may_see(who, row):
-            raise NotFound(f"there is no job {id_or_prefix!r}")
+            raise NotFound(f"there is no job {id_or_prefix!r}", "`moregpu jobs` lists yours")
         return row
 
     async def _by_prefix(self, who: Principal, prefix: str) -> JobRow:
@@ -145,7 +145,7 @@ class Intake:
         found = await self._store.find_jobs(name if name.startswith("j-") else f"j-{name}")
         rows = [row for id_ in found if (row := await self._store.job(id_)) is not None and _may_see(who, row)]
         if not rows:
-            raise NotFound(f"there is no job {prefix!r}")
+            raise NotFound(f"there is no job {prefix!r}", "`moregpu jobs` lists yours")
         if len(rows) > 1:
             some = ", ".join(row.id for row in rows[:3])
             raise Conflict(f"{prefix!r} names {len(rows)} jobs or more: {some}", "type more of the id")

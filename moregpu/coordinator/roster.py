@@ -89,7 +89,7 @@ class Roster:
             each for each in rows if each.id.startswith(prefix)
         ]
         if not found:
-            raise NotFound(f"there is no worker {id_or_prefix!r}")
+            raise NotFound(f"there is no worker {id_or_prefix!r}", "`moregpu workers` lists them")
         if len(found) > 1:
             some = ", ".join(each.id for each in found[:3])
             raise Conflict(f"{id_or_prefix!r} names {len(found)} workers: {some}", "type more of the id")

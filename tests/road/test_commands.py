@@ -133,6 +133,24 @@ def test_doctor_finds_a_pool_that_is_well(road: LoopbackPool) -> None:
     found = {one["what"]: one for one in told(road, "doctor")}
     assert found["pool"]["ok"]
     assert "anna online" in found["workers"]["found"]
+    assert "worker-anna" in found["worker here"]["found"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "next_step"),
+    [
+        (("job", "j-9"), "`moregpu jobs`"),
+        (("cancel", "j-9"), "`moregpu jobs`"),
+        (("worker", "pause", "zoe"), "`moregpu workers`"),
+        (("group", "remove", "nowhere"), "`moregpu group list`"),
+    ],
+)
+def test_a_name_that_is_not_there_is_answered_with_where_names_stand(
+    road: LoopbackPool, typed: tuple[str, ...], next_step: str
+) -> None:
+    shown = road.run(*typed)
+    assert shown.returncode != 0
+    assert next_step in shown.stderr
 
 
 def test_bench_measures_what_is_checked(road: LoopbackPool) -> None:

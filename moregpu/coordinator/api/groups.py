@@ -29,7 +29,7 @@ async def drop(ask: Ask) -> Answer:
     name = ask.params["id"]
     view = next((view for view in await _views(ask) if view.name == name), None)
     if view is None:
-        raise NotFound(f"there is no group {name[:64]!r}", "GET /v1/groups lists them")
+        raise NotFound(f"there is no group {name[:64]!r}", "`moregpu group list` shows them")
     desk = ask.services.desk
     for id in view.workers:
         worker = await desk.find_worker(id)
