@@ -75,6 +75,7 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def claims(entry: ResultEntry) -> tuple[list[Described], Ran]:
+    """What an entry's statement says of its outputs and of how they were made. Raises `Wrong`."""
     try:
         return read_ran_and_outputs(entry.statement)
     except DigestMismatch as error:
@@ -82,6 +83,7 @@ def claims(entry: ResultEntry) -> tuple[list[Described], Ran]:
 
 
 def refuse_unplanned(name: str, planned: Planned, given: Tensor | None) -> None:
+    """Raise `Wrong` for an output that is missing, or of another type, shape or length than was planned."""
     if given is None:
         raise Wrong("wrong-outputs", f"the output {name!r} is missing")
     if not planned.admits(given.dtype, given.shape) or given.region is not None:

@@ -41,13 +41,19 @@ class Functions(Executor):
     _calls_lock = threading.Lock()
 
     @abstractmethod
-    def link(self) -> Link: ...
+    def link(self) -> Link:
+        """The connection that calls travel on."""
+        ...
 
     @abstractmethod
-    def blobs(self) -> BlobHTTP: ...
+    def blobs(self) -> BlobHTTP:
+        """Where what is large travels."""
+        ...
 
     @abstractmethod
-    def submit_job(self, spec: Any, *, wait_s: float = 0.0, idempotency_key: str = "") -> JobHandle: ...
+    def submit_job(self, spec: Any, *, wait_s: float = 0.0, idempotency_key: str = "") -> JobHandle:
+        """Submit a JobSpec, by HTTP."""
+        ...
 
     @abstractmethod
     def _threads_for_calls(self) -> ThreadPoolExecutor: ...
@@ -115,7 +121,9 @@ class Functions(Executor):
         return max(best.devices, key=lambda device: (device.kind == "gpu", device.memory_bytes)).name
 
     @abstractmethod
-    def workers(self) -> list[WorkerView]: ...
+    def workers(self) -> list[WorkerView]:
+        """The pool's workers."""
+        ...
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; with `wait`, return when all have their results. Then the connections go."""
@@ -128,7 +136,9 @@ class Functions(Executor):
             threading.Thread(target=self.shutdown, name="moregpu-shutdown", daemon=True).start()
 
     @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let the connections go."""
+        ...
 
     def end_calls(self, *, cancel: bool) -> None:
         """End the session: wait for its calls, or cancel them."""
