@@ -200,7 +200,9 @@ class ComputeChild:
 
     def _listen(self, timeout_s: float | None) -> None:
         """Take in what the agent says, waiting at most so long for it to begin."""
-        if timeout_s is not None and not select.select([self._frames], [], [], timeout_s)[0]:
+        # A read that waits would also be woken when the agent takes what was sent: once more for each task.
+        ready, _, _ = select.select([self._frames], [], [], timeout_s)
+        if not ready:
             return
         data = self._frames.recv(_READ_BYTES)
         if not data:
