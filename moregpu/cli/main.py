@@ -34,7 +34,7 @@ COMMANDS: dict[str, Command] = {
     "join": Command("moregpu.cli.join", "join", "Give this machine's idle time to a pool."),
     "leave": Command("moregpu.cli.leave", "leave", "Leave the pool that this machine works for."),
     "invite": Command("moregpu.cli.pool", "invite", "Make an invite for a worker."),
-    "submit": Command("moregpu.cli.submit", "submit", "Submit a kernel on .npy files, or a benchmark."),
+    "submit": Command("moregpu.cli.submit", "submit", "Submit a kernel on .npy files, a benchmark, or a script."),
     "jobs": Command("moregpu.cli.jobs", "jobs", "List jobs."),
     "job": Command("moregpu.cli.jobs", "job", "Show one job, its tasks, and who signed them."),
     "cancel": Command("moregpu.cli.jobs", "cancel", "End a job."),
