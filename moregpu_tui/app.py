@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import locale
 import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from moregpu_tui.commands import Commands
 from moregpu_tui.feed.choose import choose_source
 from moregpu_tui.feed.source import Source
 from moregpu_tui.keymap import checked
+from moregpu_tui.leaving import end_when_told
 from moregpu_tui.options import Options, Settings, load_settings, save_settings
 from moregpu_tui.places import Places
 from moregpu_tui.present.glyphs import glyphs
@@ -168,15 +168,8 @@ class ConsoleApp(Places):
     # ---- life
 
     def on_mount(self) -> None:
-        """Start the feed; restore the terminal on SIGTERM and SIGHUP, which Textual does not."""
-        loop = asyncio.get_running_loop()
-        for name in ("SIGTERM", "SIGHUP"):
-            if hasattr(signal, name):
-                number = int(getattr(signal, name))
-                try:
-                    loop.add_signal_handler(number, self._ended_by, number)
-                except (NotImplementedError, RuntimeError, ValueError):
-                    pass  # Windows, or not the main thread: tests
+        """Start the feed."""
+        end_when_told(asyncio.get_running_loop(), self._ended_by)
         if self.settings.keys:
             self.set_keymap(self.settings.keys)
         self.start_pump()
