@@ -111,18 +111,17 @@ def test_n_finds_the_next_line_of_the_log() -> None:
 def test_a_kind_of_operation_shows_its_own_fields_and_no_others() -> None:
     app = Stage(seconds=5).console()
 
-    async def play(_pilot: Pilot[int]) -> None:
+    async def play(pilot: Pilot[int]) -> None:
+        def shows(has: str, not_has: str) -> bool:
+            return has in text_of(app) and not_has not in text_of(app)
+
         await press(app, "5")
         form = app.screen.query_one("#form", Form)
         assert "Formula" not in text_of(app)
         form.put({"operation": "formula"})
-        await settled(app)
-        assert "Formula" in text_of(app)
-        assert "Kernel" not in text_of(app)
+        await until(pilot, lambda: shows("Formula", "Kernel"), "a formula's own field")
         form.put({"operation": "custom"})
-        await settled(app)
-        assert "Kernel" in text_of(app)
-        assert "Formula" not in text_of(app)
+        await until(pilot, lambda: shows("Kernel", "Formula"), "a registered kernel's own field")
 
     played(app, play)
 
