@@ -71,6 +71,10 @@ def server_context(certificate: Certificate) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(certificate.certificate, certificate.key, certificate.password or b"")
     context.set_alpn_protocols(["http/1.1"])
+    # No session tickets: none of our clients resumes, and each costs two records. Worse, they come unasked just when a
+    # client sends its first request: a client that reads in one thread and writes in another (websockets' blocking one)
+    # then uses OpenSSL from both at once, and now and then never sees its answer.
+    context.num_tickets = 0
     return context
 
 

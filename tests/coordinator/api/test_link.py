@@ -193,8 +193,8 @@ def test_a_frame_that_is_no_message_is_told_and_the_link_lives(pool: Pool, token
 
 def test_a_frame_that_is_too_large_ends_the_link(pool: Pool, token: str) -> None:
     with link(pool, token) as line:
-        line.socket.send(b"x" * (MAX_TO_LINK_BYTES + 1))
         with pytest.raises(ConnectionClosed):
+            line.socket.send(b"x" * (MAX_TO_LINK_BYTES + 1))
             line.receive()
 
 
