@@ -192,10 +192,9 @@ def test_a_frame_that_is_no_message_is_told_and_the_link_lives(pool: Pool, token
 
 
 def test_a_frame_that_is_too_large_ends_the_link(pool: Pool, token: str) -> None:
-    with link(pool, token) as line:
-        with pytest.raises(ConnectionClosed):
-            line.socket.send(b"x" * (MAX_TO_LINK_BYTES + 1))
-            line.receive()
+    with link(pool, token) as line, pytest.raises(ConnectionClosed):
+        line.socket.send(b"x" * (MAX_TO_LINK_BYTES + 1))
+        line.receive()
 
 
 def test_events_are_pushed_and_filtered(pool: Pool, token: str) -> None:
