@@ -63,7 +63,7 @@ class LightWorker:
         self._address = address
         self._cs_pub = invite.cs_pub
         self._wake = asyncio.Event()
-        self._pulse: object = None
+        self._broken = False
 
     async def run(self, gate: asyncio.Semaphore) -> None:
         """Until cancelled."""
@@ -80,28 +80,36 @@ class LightWorker:
 
     async def _serve(self, link: Link) -> None:
         self.session.opened(link.h, link.leaf, time.monotonic())
-        self._wake.set()
-        writing = asyncio.create_task(self._write(link))
-        try:
-            async for messages in link.messages():
-                now = time.monotonic()
-                for message in messages:
-                    self._receive(message, now)
-                self._wake.set()
-        finally:
-            writing.cancel()
-            with contextlib.suppress(asyncio.CancelledError, MoreGPUError):
-                await writing
-            await link.close()
 
-    async def _write(self, link: Link) -> None:
-        while True:
-            now = time.monotonic()
-            await link.send(self.session.outgoing(now))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.session.due(now) - now):
-                    await self._wake.wait()
-            self._wake.clear()
+        def hear(record: bytes | str) -> None:
+            try:
+                now = time.monotonic()
+                for message in link.opened(record):
+                    self._receive(message, now)
+                link.send(self.session.outgoing(time.monotonic()))
+            except MoreGPUError:
+                self._broken = True
+            self._wake.set()
+
+        self._broken = False
+        link.listen(hear, self._wake.set)
+        ended = asyncio.create_task(link.closed())
+        try:
+            while not ended.done() and not self._broken:
+                now = time.monotonic()
+                if not link.is_full:
+                    link.send(self.session.outgoing(now))
+                waiting = asyncio.create_task(self._wake.wait())
+                await asyncio.wait(
+                    {ended, waiting}, timeout=self.session.due(now) - now, return_when=asyncio.FIRST_COMPLETED
+                )
+                waiting.cancel()
+                self._wake.clear()
+        finally:
+            ended.cancel()
+            with contextlib.suppress(asyncio.CancelledError, MoreGPUError):
+                await ended
+            await link.close()
 
     def _receive(self, message: Any, now: float) -> None:
         before = self.session.round_trip_s
