@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from moregpu.jobs import JobState
+from moregpu.jobs import JOB_ENDED, JobState
 from moregpu.workloads import KernelSpec
 from tests.coordinator.room.pool import ANN, Room, product, room
 from tests.rogue.workers import ROGUES, HonestWorker, ReturnsYesterdays, YesterdaysStatement
@@ -27,7 +27,11 @@ async def yesterday(here: Room, rogue: HonestWorker, spec: KernelSpec) -> None:
 
 
 async def never_checked(here: Room, spec: KernelSpec) -> None:
-    row = await here.ended(await here.submit(spec, wait_s=0.0))
+    """The job fails; or its only worker is quarantined before, and it waits for another."""
+    row = await here.submit(spec, wait_s=0.0)
+    async with asyncio.timeout(20.0):
+        while row.state not in JOB_ENDED and not any(each.trust.quarantined for each in await here.store.workers()):
+            row = await here.desk.wait(row.id, 0.05)
     view = await here.desk.view(ANN, row)
     assert not view.checked
     assert row.state is not JobState.DONE and row.result is None
