@@ -205,6 +205,7 @@ def test_whose_functions_may_run_is_chosen_by_click_and_command_and_told_to_the_
         return known == [{"function": ["alice", "bob"]}] or status["functions_off"].startswith("functions stay off")
 
     until(told)
+    until(lambda: "bob" in panel.menu())
     panel.click("bob")
     tray.until(lambda report: report["functions"] == ["alice"])
     panel.click("Nobody's")
