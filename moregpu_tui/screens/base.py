@@ -167,9 +167,11 @@ class PoolScreen(Screen[None]):
 
     def bars(self) -> None:
         """The lower bar: keys that may be used, and a note."""
-        bar = self.query_one(KeyBar)
-        bar.put(self.keys())
-        bar.note(self.note())
+        for bar in self.query(
+            KeyBar
+        ):  # none yet, where a screen is asked for before it is composed: it draws them then
+            bar.put(self.keys())
+            bar.note(self.note())
 
     def keys(self) -> Sequence[tuple[str, str]]:
         """The keys that matter here, as far as they are allowed."""
