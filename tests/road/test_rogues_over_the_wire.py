@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -129,7 +129,8 @@ def rogue(local: LoopbackPool, pool: Pool, name: str) -> Iterator[Remote]:
         yield worker
     finally:
         loop, task = ends[0]
-        loop.call_soon_threadsafe(task.cancel)
+        with suppress(RuntimeError):  # the pool may have thrown it out already
+            loop.call_soon_threadsafe(task.cancel)
         thread.join(10)
         worker.http.close()
 
