@@ -2,11 +2,12 @@
 
 A sealed record holds whole rows, so a task that needs some columns has every record opened: with five tasks a matrix
 would be opened five times. Here it is opened once, and let go when as many bytes were read as it has: the tasks of a
-job that read each column once leave nothing behind.
+job that read each column once leave nothing behind. What others leave goes when nothing was checked for a moment.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import OrderedDict
 
@@ -19,6 +20,9 @@ from moregpu.jobs import Blob, Tensor
 
 LIMIT_BYTES = 128 << 20
 """Most that is open at a time; a larger tensor is opened in parts, as often as it takes."""
+
+REST_S = 1.0
+"""Before the system is given freed pages back (`shell.ThreadOffload`)."""
 
 LEAST_BYTES = 1 << 20
 """One record is opened as a whole anyway."""
@@ -33,13 +37,14 @@ class _Whole:
 
 
 class Wholes:
-    """What is open now. Safe from several threads; everything here blocks."""
+    """What is open now. `part` blocks, and is safe from several threads; `rest_soon` is the loop's."""
 
     def __init__(self, blobs: BlobFiles, limit_bytes: int = LIMIT_BYTES) -> None:
         self._blobs = blobs
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._open: OrderedDict[tuple[str, bytes], _Whole] = OrderedDict()  # the least recently used first
+        self._resting: asyncio.TimerHandle | None = None
 
     def part(self, tensor: Tensor) -> Plain:
         """As `plain_part`, and raising what it raises."""
@@ -54,6 +59,19 @@ class Wholes:
         array = array_of(replace(tensor, region=None), whole.plain)
         part = np.ascontiguousarray(array[tuple(slice(*span) for span in tensor.region)])
         return part.reshape(-1).view(np.uint8).data
+
+    def rest_soon(self) -> None:
+        """Let everything go in a moment, unless this is said again before."""
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
+        if self._open:
+            self._resting = asyncio.get_running_loop().call_later(REST_S, self._let_go)
+
+    def _let_go(self) -> None:
+        self._resting = None
+        with self._lock:
+            self._open.clear()
 
     @property
     def open_bytes(self) -> int:

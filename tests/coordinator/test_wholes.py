@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -103,6 +104,22 @@ def test_what_is_open_stays_within_its_limit(tmp_path: Path) -> None:
     tight = Wholes(files, size - 1)
     tight.part(columns(kept(files, os.urandom(size)), 3, 9))
     assert tight.open_bytes == 0
+
+
+def test_what_a_job_left_open_goes_when_nothing_is_checked_any_more(store: tuple[Counting, Blob]) -> None:
+    files, blob = store
+    wholes = Wholes(files)
+
+    async def story() -> None:
+        wholes.part(columns(blob, 0, 100))
+        assert wholes.open_bytes == blob.size_bytes
+        wholes.rest_soon()
+        wholes.rest_soon()
+        async with asyncio.timeout(20.0):
+            while wholes.open_bytes:  # noqa: ASYNC110 - a timer makes no event
+                await asyncio.sleep(0.01)
+
+    asyncio.run(story())
 
 
 def test_a_blob_that_is_not_what_its_name_says_is_said_each_time(tmp_path: Path) -> None:
