@@ -54,7 +54,7 @@ def fit_class(job: JobRow) -> FitClass:
     """
     needs, cost = job.plan.needs, job.plan.cost
     timing = () if _task_limit_s(job) is None else (_speed_class(job), cost.bound_by, cost.speed_key)
-    whose = (job.submitter, job.submitter_name, job.submitter_groups) if needs.kind == "function" else ()
+    whose = (job.submitter, job.submitter_name, job.submitter_groups) if needs.own_code else ()
     hardware = (needs.engine, needs.device, needs.cores, needs.vram_bytes)
     return (needs.kind, needs.group, hardware, memory_needed(job), *timing, *whose)
 
@@ -88,8 +88,8 @@ def task_in_time(job: JobRow, task: TaskRow, worker: FleetWorker) -> bool:
 
 
 def _task_limit_s(job: JobRow) -> float | None:
-    """Seconds for one task; a function's limit is for each call, and how long one takes is nobody's to foresee."""
-    return None if job.plan.needs.kind == "function" else job.spec.time_limit_s
+    """Seconds for one task, where one can be foreseen."""
+    return None if job.plan.needs.own_code else job.spec.time_limit_s
 
 
 def _devices(job: JobRow, worker: FleetWorker) -> list[Device]:

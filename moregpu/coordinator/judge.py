@@ -168,6 +168,7 @@ class Judge:
 
         began = self._clock.monotonic()
         found = await self._offload(work) if _is_heavy(cases) else work()
+        self._wholes.rest_soon()
         checking_s = (self._clock.monotonic() - began) / max(1, len(cases))
         ended: list[Accepted | Voted | Failed] = []
         sound: dict[int, Sound] = {}
@@ -340,7 +341,7 @@ class Judge:
         claimed = case.entry.error
         # Where no submitter's own code runs, "the task's fault" is a claim that no worker may make: one lying worker
         # would end every job it touches.
-        believed = ("worker", "task") if case.assignment.kind == "function" else ("worker",)
+        believed = ("worker", "task") if case.job.plan.needs.own_code else ("worker",)
         fault = claimed.fault if claimed is not None and claimed.fault in believed else "engine"
         return Failed(
             ref=case.ref,

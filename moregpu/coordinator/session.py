@@ -274,7 +274,7 @@ class WorkerSession:
             limit = held.lease.job.spec.time_limit_s
             if limit is None or held.trial is not None:
                 continue
-            if held.lease.task.spec.kind == "function":  # each of its calls has that long
+            if held.lease.job.plan.needs.own_code:  # each of its grains has that long
                 limit *= held.lease.task.spec.grains[1] - held.lease.task.spec.grains[0]
             began = held.assigned_at + queue_s if held.started_at is None else held.started_at
             if now - began > 2.0 * limit + OVERDUE_S:

@@ -43,6 +43,9 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int = 0
     cores: int = 0  # of a CPU
     vram_bytes: int = 0  # of a GPU
+    own_code: bool = False
+    """It runs its submitter's own code: a worker's owner says whose; a time limit is each grain's, and how long one
+    takes is nobody's to foresee; and a worker is believed that a failure is the task's fault."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,6 +85,7 @@ def make_plan(spec: FunctionSpec) -> Plan:
             memory_bytes=spec.memory_bytes or 0,
             cores=spec.cores or 0,
             vram_bytes=spec.vram_bytes or 0,
+            own_code=True,
         ),
         layout={"program": name},
         summary=f"{what}: {count} call{'' if count == 1 else 's'}",
