@@ -241,6 +241,7 @@ def tell(
     story: Callable[[Coordinator, Machine], Coroutine[Any, Any, None]],
     *,
     heartbeat_s: float = 15.0,
+    loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
     **config: Any,
 ) -> None:
     """Run a story of one coordinator and one worker that has an invite and runs."""
@@ -260,7 +261,7 @@ def tell(
             machine.release()
             await coordinator.stop()
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run())
 
 

@@ -21,8 +21,6 @@ import moregpu.worker.agent
 import moregpu.worker.limits
 from moregpu.wire.messages import Cancel, Heartbeat, Limits, Policy, Started
 from moregpu.worker.agent import Agent
-from moregpu.worker.config import WorkerConfig
-from moregpu.worker.enrol import enrol
 from moregpu.worker.probes.presence import Presence
 from moregpu.worker.probes.senses import Senses
 from moregpu.worker.probes.surroundings import SurroundingsWatch
@@ -57,26 +55,9 @@ class Hurried(selectors.DefaultSelector):
         return found
 
 
-def told(folder: Path, selector: selectors.BaseSelector, story: Story, **config: Any) -> None:
-    """As `tell`, on a loop that follows Python's clock."""
-
-    async def run() -> None:
-        coordinator = Coordinator(folder / "certificate")
-        await coordinator.start()
-        enrol(folder / "worker", coordinator.invite)
-        machine = Machine(folder / "worker", WorkerConfig(name="anna", cores=1, **config))
-        machine.start()
-        try:
-            await coordinator.online()
-            await story(coordinator, machine)
-        finally:
-            if machine.running:
-                await machine.stop()
-            machine.release()
-            await coordinator.stop()
-
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
-        runner.run(run())
+def on(selector: selectors.BaseSelector) -> Callable[[], asyncio.AbstractEventLoop]:
+    """A loop that follows Python's clock."""
+    return lambda: asyncio.SelectorEventLoop(selector)
 
 
 def child_of(agent: Agent) -> psutil.Process:
@@ -133,7 +114,7 @@ def test_a_pool_that_is_away_for_a_day_is_asked_patiently_and_gets_the_result_th
         await coordinator.assign(tiny(2))
         await coordinator.until(lambda: coordinator.results[-1].task == "t-2")
 
-    told(tmp_path, hurried, story)
+    tell(tmp_path, story, loop=on(hurried))
 
 
 # ---- sleep and wake ----
@@ -161,7 +142,7 @@ def test_a_machine_that_slept_for_a_night_goes_on_with_its_task(
         await coordinator.say(Cancel(leases=[ref(endless(1))], reason="enough"))
         await coordinator.until(lambda: agent.status().running == 0)
 
-    told(tmp_path, selectors.DefaultSelector(), story)
+    tell(tmp_path, story, loop=on(selectors.DefaultSelector()))
 
 
 # ---- power ----
