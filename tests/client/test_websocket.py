@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -19,7 +17,7 @@ from websockets.server import ServerProtocol
 from moregpu.client.websocket import Closed, WebSocket
 from moregpu.wire.tls import advisory_context
 
-from .test_wrong_certificate import certificate
+from .tls_server import TlsServer
 
 PROTOCOL = "test.1"
 Serve = Callable[["Peer"], None]
@@ -56,38 +54,21 @@ class Peer:
                 self.stream.sendall(data)
 
 
-class Server:
-    """Serves each connection by `serve`, over TLS."""
+class Server(TlsServer):
+    """Serves each connection by `serve`."""
 
     def __init__(self, folder: Path):
         self.serve: Serve = lambda peer: peer.open()
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(certificate(folder))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._thread = threading.Thread(target=self._accept)
-        self._thread.start()
+        super().__init__(folder)
 
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self._listener.getsockname()[1]}"
-
-    def stop(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join()
+    def met(self, stream: ssl.SSLSocket) -> None:
+        self.serve(Peer(stream))
 
     def connect(self, *, ping_s: float = 30.0, max_bytes: int = 1 << 20) -> WebSocket:
         return WebSocket.open(
             self.address, "/v1/link", advisory_context(), subprotocol=PROTOCOL, headers={"Authorization": "Bearer me"},
             max_bytes=max_bytes, timeout_s=10.0, ping_s=ping_s,
         )  # fmt: skip
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                plain, _ = self._listener.accept()
-                with contextlib.suppress(OSError), self._context.wrap_socket(plain, server_side=True) as stream:
-                    self.serve(Peer(stream))
 
 
 @pytest.fixture

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import datetime
-import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives import serialization
 
 from moregpu.blobs.transfer import BlobHTTP
 from moregpu.client.access import Access
@@ -29,63 +23,27 @@ from moregpu.wire.api import Me
 from moregpu.wire.invite import ClientLine
 from moregpu.wire.link import Show
 
+from .tls_server import TlsServer, certificate
+
 TOKEN = "mgt_abcdefgh_" + "x" * 43
 
 
-def certificate(folder: Path) -> Path:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "somebody else")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "other.pem"
-    path.write_bytes(
-        made.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return path
-
-
-class Stranger:
-    """A TLS server that keeps every byte which a client was willing to send it."""
+class Stranger(TlsServer):
+    """Keeps every byte which a client was willing to send it."""
 
     def __init__(self, folder: Path):
         self.heard = b""
         self.connections = 0
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(certificate(folder))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
+        super().__init__(folder)
 
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+    def connected(self) -> None:
+        self.connections += 1
 
-    def stop(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join()
-
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                plain, _ = self._listener.accept()
-                self.connections += 1
-                with contextlib.suppress(OSError), self._context.wrap_socket(plain, server_side=True) as secure:
-                    secure.settimeout(5)
-                    while data := secure.recv(4096):
-                        self.heard += data
-                        secure.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+    def met(self, stream: ssl.SSLSocket) -> None:
+        stream.settimeout(5)
+        while data := stream.recv(4096):
+            self.heard += data
+            stream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 
 
 def line_of(access: Access) -> str:
