@@ -14,6 +14,7 @@ import itertools
 import random
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -60,6 +61,7 @@ class _Task(asyncio.Task[Any]):
         self.serial = next(_serial)
         self.process = PROCESS.get() if context is None else context.get(PROCESS)
         super().__init__(coro, context=context, **options)
+        self.get_loop().tasks.add(self)  # type: ignore[attr-defined]
 
     def __hash__(self) -> int:
         return self.serial
@@ -107,6 +109,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._order = itertools.count()
         self._stopping = False
         self._buried: list[Any] = []
+        self.tasks: weakref.WeakSet[_Task] = weakref.WeakSet()
+        """This world's alone: asyncio's set also holds those of earlier histories that nobody collected yet."""
         self.get_debug = False.__bool__  # type: ignore[method-assign]  # asked for at every callback and task
         self.set_task_factory(lambda loop, coro, **options: _Task(coro, loop=loop, **options))
         self.set_exception_handler(self._fault)
@@ -184,9 +188,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """End a process: nothing of it runs any more, not even what would clean up."""
         process.alive = False
         # Kept, or their `finally` would run when they are collected.
-        self._buried += [
-            task for task in asyncio.all_tasks(self) if isinstance(task, _Task) and task.process is process
-        ]
+        self._buried += [task for task in self.tasks if task.process is process and not task.done()]
 
     def abandon(self) -> None:
         """The history is over: let everything go. What unfinished coroutines say when they are collected is no news."""
@@ -196,7 +198,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for _ in range(3):  # a `finally` may start another task
-                    for task in asyncio.all_tasks(self):
+                    for task in [task for task in self.tasks if not task.done()]:
                         task._log_destroy_pending = False  # type: ignore[attr-defined]
                         with suppress(RuntimeError):
                             task.get_coro().close()  # type: ignore[union-attr]
