@@ -6,6 +6,7 @@ here with those words, and the ones that are ours are run.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -28,12 +29,25 @@ MODULES = {
 
 def main() -> None:
     """Run the module that was asked for, else the program that this file's name says."""
+    _give_back_the_library_path()
     module = MODULES.get(sys.argv[2]) if sys.argv[1:2] == ["-m"] and len(sys.argv) > 2 else None
     if module is not None:
         sys.argv = [sys.argv[2], *sys.argv[3:]]
     else:
         module = PROGRAMS[Path(sys.argv[0]).stem]
     sys.exit(import_module(module).main())
+
+
+def _give_back_the_library_path() -> None:
+    """Programs of the system that we start (a browser, uv, an interpreter) find the system's libraries, not ours.
+
+    PyInstaller sets the variable before Python begins, for this process alone to need: our own programs set it anew.
+    """
+    before = os.environ.pop("LD_LIBRARY_PATH_ORIG", None)
+    if before is not None:
+        os.environ["LD_LIBRARY_PATH"] = before
+    elif getattr(sys, "frozen", False):
+        os.environ.pop("LD_LIBRARY_PATH", None)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from moregpu.errors import EnvironmentRefused, EnvironmentUnavailable
-from moregpu.worker.environments.interpreters import find
+from moregpu.worker.environments.interpreters import best_of, find
 from moregpu.worker.environments.requirements import BASE
 from moregpu.worker.sandbox.box import Runtime
 
@@ -46,6 +46,17 @@ def uv() -> str:
     return found
 
 
+async def installed_version(variables: Mapping[str, str]) -> str | None:
+    """The minor version of Python that this machine has for functions. Raises `EnvironmentUnavailable`."""
+    status, listed = await _run(
+        [uv(), "python", "list", "--only-installed", "--output-format", "json"], variables, only_output=True
+    )
+    try:
+        return best_of(listed.encode()) if status == 0 else None
+    except msgspec.MsgspecError:
+        return None
+
+
 async def build(
     folder: Path, python: str, requires: tuple[str, ...], variables: Mapping[str, str], *, downloads: bool
 ) -> Runtime:
@@ -76,12 +87,13 @@ async def build(
     return Runtime(python=interpreter, version=lines[1], folders=folders, paths=(packages,))
 
 
-async def _run(command: list[str], variables: Mapping[str, str]) -> tuple[int, str]:
+async def _run(command: list[str], variables: Mapping[str, str], *, only_output: bool = False) -> tuple[int, str]:
+    """Exit status and what it said; `only_output`: without its warnings."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stderr=asyncio.subprocess.DEVNULL if only_output else asyncio.subprocess.STDOUT,
         env=dict(variables) | {"NO_COLOR": "1"},
         cwd="/",
     )

@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import msgspec
 
 from moregpu.errors import EnvironmentUnavailable, MoreGPUError
 from moregpu.worker.environments import index
-from moregpu.worker.environments.build import build, save
+from moregpu.worker.environments.build import build, installed_version, save
 from moregpu.worker.environments.requirements import checked, name_of
 from moregpu.worker.sandbox.box import Runtime, is_frozen, own_runtime
 
@@ -23,6 +24,9 @@ KEPT = 16
 
 AGAIN_S = 60.0
 """What could not be built is not tried again before: a job's retries would only wait for the network each time."""
+
+BASE_S = 60.0
+"""What every sandbox needs is two small wheels: longer than that a worker does not wait for them at its start."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +40,29 @@ class Environments:
         self._downloads = downloads
         self._locks: dict[str, asyncio.Lock] = {}
         self._failed: dict[str, tuple[float, MoreGPUError]] = {}
+
+    async def base(self) -> Runtime:
+        """The Python that a sandbox is tried with: the worker's own, or for a packaged program one of the machine's.
+
+        Raises `EnvironmentUnavailable` where there is none.
+        """
+        if not is_frozen():
+            return own_runtime()
+        variables = index.variables(os.environ)
+        try:
+            async with asyncio.timeout(BASE_S):
+                version = await installed_version(variables)
+                if version is None and not self._downloads:
+                    raise EnvironmentUnavailable(
+                        "functions need a Python of this machine's, 3.11 or newer, and there is none",
+                        "install one (Debian, Ubuntu: sudo apt install python3), or let it be fetched: "
+                        "python_downloads = true under [worker] in config.toml",
+                    )
+                return await self.runtime(version or f"{sys.version_info.major}.{sys.version_info.minor}", ())
+        except TimeoutError:
+            raise EnvironmentUnavailable(
+                f"what functions need could not be fetched within {BASE_S:.0f} s", "it is tried again at the next start"
+            ) from None
 
     async def runtime(self, python: str, requires: tuple[str, ...]) -> Runtime:
         """The Python of that minor version with these packages, built if need be.

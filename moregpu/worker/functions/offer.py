@@ -24,7 +24,8 @@ class FunctionOffer:
         self._config = config
         self._folder = folder
         wanted = KIND in config.allowed_kinds
-        holds = level.isolation != "none" or (config.functions_unconfined and not level.who.trouble)
+        unconfined = config.functions_unconfined and not level.who.trouble and level.has_python
+        holds = level.isolation != "none" or unconfined
         self.is_open = wanted and holds
         """Whether functions may run here."""
         self.trouble = "" if holds or not wanted else f"functions stay off: {'; '.join(level.why)}"
@@ -45,7 +46,7 @@ class FunctionOffer:
         """Where functions run; None where they are not offered. Call on the event loop."""
         if not self.is_open:
             return None
-        environments = Environments(self._folder / "environments", downloads=self._config.python_downloads)
+        environments = _environments(self._config, self._folder)
         return FunctionRoom(
             owner,
             level=self.level,
@@ -60,4 +61,9 @@ async def offer_functions(config: WorkerConfig, folder: Path) -> FunctionOffer:
     """Look what confines here, unless nobody's functions are wanted anyway."""
     if KIND not in config.allowed_kinds:
         return FunctionOffer(config, folder, Level(isolation="none", why=("functions are off",)))
-    return FunctionOffer(config, folder, await find_level(folder / "functions"))
+    level = await find_level(folder / "functions", _environments(config, folder))
+    return FunctionOffer(config, folder, level)
+
+
+def _environments(config: WorkerConfig, folder: Path) -> Environments:
+    return Environments(folder / "environments", downloads=config.python_downloads)

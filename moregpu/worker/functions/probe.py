@@ -17,11 +17,13 @@ from typing import Any
 from moregpu.encoding import decode, encode, joined
 from moregpu.encoding.failures import unpacked
 from moregpu.encoding.records import Status, read_records
+from moregpu.errors import MoreGPUError
+from moregpu.worker.environments.cache import Environments
 from moregpu.worker.functions.calls import CallTask
 from moregpu.worker.functions.frames import Span
 from moregpu.worker.functions.lane import Lane
 from moregpu.worker.sandbox.attempts import attempts
-from moregpu.worker.sandbox.box import Box, Isolation, Runtime, code_folder, is_frozen, own_runtime
+from moregpu.worker.sandbox.box import Box, Isolation, Runtime, code_folder
 from moregpu.worker.sandbox.level import Level, Who, candidates, readable_paths, whose
 from moregpu.worker.sandbox.start import Confinement
 from moregpu.worker.sandbox.usage import counted_beside
@@ -29,23 +31,25 @@ from moregpu.worker.sandbox.usage import counted_beside
 PATIENCE_S = 20.0
 PROBE_PROCESSES = 64
 
-_PACKAGED = 'this program carries a Python that functions cannot use: install it by pip, as "moregpu[functions]"'
-
 _SOCKETS = (
     "/run/dbus/system_bus_socket", "/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.sock",
     "/tmp/.X11-unix/X0", "/run/systemd/private", "/run/systemd/notify", "/dev/log",  # noqa: S108
 )  # fmt: skip
 
 
-async def find_level(folder: Path, runtime: Runtime | None = None) -> Level:
-    """Try what this machine has, the best first; the first that nothing gets out of is the level."""
+async def find_level(folder: Path, environments: Environments | None = None) -> Level:
+    """Try what this machine has, the best first; the first that nothing gets out of is the level.
+
+    `environments` gives the Python to try it with; by default one of its own in `folder`, for this once.
+    """
     who = whose()
     why: list[str] = []
     if who.trouble:
         return Level(isolation="none", why=(who.trouble,), who=who)
-    if is_frozen():
-        return Level(isolation="none", why=(_PACKAGED,), who=who)
-    runtime = runtime or own_runtime()
+    try:
+        runtime = await (environments or Environments(folder / "environments")).base()
+    except MoreGPUError as error:
+        return Level(isolation="none", why=(str(error),), who=who, has_python=False)
     for isolation, missing in candidates():
         if missing:
             why.append(missing)

@@ -17,6 +17,9 @@ TMPFS_BYTES = 256 << 20
 CODE = "/opt/moregpu"
 """Where the pool's own code lies in a built root."""
 
+SOURCE = "source"
+"""Where it lies in a program that carries its own Python: functions run on another one, of any version."""
+
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """A Python to run functions with, and all that it needs to be able to read."""
@@ -40,7 +43,7 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_frozen() -> bool:
-    """Whether this program carries its own Python, which functions cannot use."""
+    """Whether this program carries its own Python, which cannot run anything but this program."""
     return bool(getattr(sys, "frozen", False))
 
 
@@ -57,8 +60,9 @@ def own_runtime() -> Runtime:
 
 
 def code_folder() -> Path:
-    """The folder that holds the package `moregpu` on this machine."""
-    return Path(__file__).resolve().parents[3]
+    """The folder that holds the package `moregpu` on this machine, as any Python can read it."""
+    program = Path(__file__).resolve().parents[3]
+    return program / SOURCE if is_frozen() else program
 
 
 def variables(box: Box) -> dict[str, str]:

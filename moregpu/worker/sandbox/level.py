@@ -32,6 +32,7 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Isolation
     why: tuple[str, ...]  # what was tried, in words for the owner
     who: Who = Who()
+    has_python: bool = True  # that functions can run on; without one they stay off, confined or not
 
 
 def whose() -> Who:
