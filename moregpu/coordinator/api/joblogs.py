@@ -39,7 +39,7 @@ async def lines_of(ask: Ask, job: JobRow) -> list[LogLine]:
 def printed_lines(ask: Ask, job: JobRow, start: int) -> list[LogLine]:
     """What its tasks printed, from line `start` on."""
     return [
-        LogLine(at=line.at, level="info", message=line.text, worker=line.worker, task=line.task)
+        LogLine(at=line.at, level="info", message=line.text, worker=line.worker, task=line.task, printed=True)
         for line in ask.services.desk.printed.after(job.id, start)
     ]
 

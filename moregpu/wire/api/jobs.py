@@ -129,6 +129,7 @@ class LogLine(View, frozen=True, kw_only=True):
     message: str
     worker: str = ""
     task: int | None = None  # the task's number
+    printed: bool = False  # by the job's own code
 
 
 class JobPage(View, frozen=True, kw_only=True):

@@ -36,6 +36,12 @@ Form = Literal["pickle", "script"]
 Isolate = Literal["job", "task"]
 Requirement = Annotated[str, Meta(min_length=1, max_length=200)]
 
+_MADE: dict[str, object] = {"widget": "none"}
+"""For forms: a field that is made of others, or is for programs alone."""
+
+_SAID: dict[str, object] = {"blank": "as the file says"}
+"""For forms: left empty, the program's own header is asked."""
+
 
 class FunctionSpec(JobCommon, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="function", tag_field="kind"):
     """Calls of one function. `inputs` holds `program`, `arguments` and the shared values (see the module).
@@ -46,18 +52,35 @@ class FunctionSpec(JobCommon, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     calls: Annotated[
         tuple[Annotated[int, Meta(ge=0, le=MAX_COUNT)], ...],
-        Meta(title="Calls", description="Bytes of each call's encoded arguments", max_length=MAX_CALLS),
+        Meta(
+            title="Calls",
+            description="Bytes of each call's encoded arguments",
+            max_length=MAX_CALLS,
+            extra_json_schema=_MADE,
+        ),
     ]
-    inputs: Annotated[dict[str, Tensor], Meta(title="Inputs", max_length=1000)]
-    form: Annotated[Form, Meta(title="Form")] = "pickle"
+    inputs: Annotated[dict[str, Tensor], Meta(title="Inputs", max_length=1000, extra_json_schema={"widget": "program"})]
+    form: Annotated[Form, Meta(title="Form", extra_json_schema=_MADE)] = "pickle"
     session: Annotated[
-        str, Meta(title="Session", description="Jobs of one session share a warm process", max_length=64)
+        str,
+        Meta(
+            title="Session",
+            description="Jobs of one session share a warm process",
+            max_length=64,
+            extra_json_schema=_MADE,
+        ),
     ] = ""
-    function: Annotated[str, Meta(title="Function", description="Its name, for people", max_length=200)] = ""
+    function: Annotated[
+        str, Meta(title="Function", description="Its name, for people", max_length=200, extra_json_schema=_MADE)
+    ] = ""
     requires: Annotated[
-        tuple[Requirement, ...], Meta(title="Requirements", description="Packages, as pip takes them", max_length=100)
+        tuple[Requirement, ...],
+        Meta(title="Requirements", description="Packages, as pip takes them", max_length=100, extra_json_schema=_SAID),
     ] = ()
-    python: Annotated[str, Meta(title="Python", description="Its minor version", pattern=r"^3\.\d{1,2}$")] = "3.11"
+    python: Annotated[
+        str,
+        Meta(title="Python", description="Its minor version", pattern=r"^3\.\d{1,2}$", extra_json_schema=_SAID),
+    ] = "3.11"
     idempotent: Annotated[
         bool, Meta(title="Idempotent", description="May run again where nobody knows whether it ran")
     ] = True
@@ -66,7 +89,9 @@ class FunctionSpec(JobCommon, frozen=True, kw_only=True, forbid_unknown_fields=T
     cores: Annotated[int, Meta(title="Cores", description="A worker's CPU must have", ge=1, le=4096)] | None = None
     gpu: Annotated[bool, Meta(title="GPU", description="Needs a GPU")] = False
     vram_bytes: Annotated[int, Meta(title="GPU memory", ge=0, le=MAX_COUNT)] | None = None
-    detach: Annotated[bool, Meta(title="Detach", description="Goes on when its submitter is gone")] = True
+    detach: Annotated[
+        bool, Meta(title="Detach", description="Goes on when its submitter is gone", extra_json_schema=_MADE)
+    ] = True
 
 
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
