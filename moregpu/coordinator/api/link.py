@@ -7,6 +7,8 @@ that what waits to be written stays bounded by what it asked for.
 from __future__ import annotations
 
 import asyncio
+import logging
+import secrets
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import TypeVar
@@ -22,6 +24,7 @@ from moregpu.coordinator.api.socket import SocketAsk
 from moregpu.coordinator.store.protocol import JobRow
 from moregpu.errors import InvalidRequest, MoreGPUError, NotFound, TooManyRequests, VersionMismatch
 from moregpu.jobs import JOB_ENDED
+from moregpu.platform.logs import facts
 from moregpu.wire.link import (
     EARLY_S,
     LINK_SUBPROTOCOL,
@@ -43,6 +46,8 @@ from moregpu.wire.link import (
 from moregpu.workloads import JobSpec
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 # By whether the frame is msgpack.
 _ASKED = {True: msgspec.msgpack.Decoder(ToLink).decode, False: msgspec.json.Decoder(ToLink).decode}
@@ -145,6 +150,11 @@ class Link:
             self._tell(Refused(id=asked.id, problem=problem(error)), packed)
 
     async def _serve(self, asked: ToLink, packed: bool) -> None:
+        except Exception:  # logged with its traceback; the other requests of this link go on
+            mark = secrets.token_hex(4)
+            log.exception("a request on a link failed", extra=facts(mark=mark, request=type(asked).__name__))
+            error = MoreGPUError("the coordinator failed at this", f"its log has it: {mark}")
+            self._tell(Refused(id=asked.id, problem=problem(error)), packed)
         match asked:
             case Submit():
                 await self._submit(asked, packed)
