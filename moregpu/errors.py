@@ -59,6 +59,12 @@ class TooLarge(InvalidRequest):
 class Unauthorized(MoreGPUError):
     """No token, or a wrong, expired or revoked one."""
 
+class KeyReused(InvalidRequest):
+    """An idempotency key that stands for a job already came with another spec; nothing was submitted."""
+
+    code, title, status = "key-reused", "That key stands for another job already", 422
+
+
     code, title, status, exit_code = "unauthorized", "A valid token is needed", 401, 3
 
 

@@ -13,8 +13,9 @@ from moregpu.coordinator.fleet import Fleet
 from moregpu.coordinator.opening import SealedWriter
 from moregpu.coordinator.protocol import Clock, Offload, Principal
 from moregpu.coordinator.quotas import Quotas, refuse_job
+from moregpu.coordinator.replays import data_must_be_read, holds_the_same, says_the_same, wording
 from moregpu.coordinator.store.protocol import BlobRow, JobRow, Store
-from moregpu.errors import Conflict, InvalidJob, NotFound, OutOfSpace, OverQuota, TooLarge
+from moregpu.errors import Conflict, InvalidJob, KeyReused, MoreGPUError, NotFound, OutOfSpace, TooLarge
 from moregpu.ids import job_id, normalise
 from moregpu.jobs import JOB_ENDED, Blob, JobState, Tensor
 from moregpu.wire.api import MAX_INLINE_POST_BYTES
@@ -60,29 +61,49 @@ class Intake:
     async def submit(self, who: Principal, spec: JobSpec, idempotency_key: str, wait_s: float) -> JobRow:
         """Keep a job. Returns once durable; with `wait_s`, when the job ended or the time is up.
 
-        Raises `InvalidJob`, `TooLarge`, `OutOfSpace`, `OverQuota`.
+        Raises `InvalidJob`, `TooLarge`, `OutOfSpace`, `OverQuota`, `KeyReused`.
         """
-        await self._refuse_beyond(who, idempotency_key)
-        spec, plan = await self._ready(who, spec)
-        new = self._row_of(who, spec, plan, idempotency_key or self._entropy(16).hex())
+        try:
+            refuse_job(self._quotas(), self._store, who)
+            ready, plan = await self._ready(who, spec)
+        except MoreGPUError:
+            row = await self._earlier(who, idempotency_key, spec)
+            if row is None:
+                raise
+            return row if wait_s <= 0.0 else await self.wait(row.id, wait_s)
+        said = wording(spec) if idempotency_key else b""
+        new = self._row_of(who, ready, plan, idempotency_key or self._entropy(16).hex(), said)
         # Before the commit: leasing sees the row as soon as it is in memory, and its transaction joins this one.
         self._wake()
         waits = wait_s > 0.0
         row = await self._store.add_job(new, told=not waits)
         self._wake()
+        if row.id != new.id:
+            await self._refuse_other(row, spec)
         if plan.grains == 0 and row.state not in JOB_ENDED:
             self._finish(row.id)
         if not waits:
             return row
         return await self.wait(row.id, wait_s)
 
-    async def _refuse_beyond(self, who: Principal, idempotency_key: str) -> None:
-        """Keep to the quotas; a submit that is sent again is no new job. Only who is refused pays for the look."""
-        try:
-            refuse_job(self._quotas(), self._store, who)
-        except OverQuota:
-            if await self._store.job_under_key(who.id, idempotency_key) is None:
-                raise
+    async def _earlier(self, who: Principal, idempotency_key: str, spec: JobSpec) -> JobRow | None:
+        """The job that a submit is sent again for: no new one, so neither quotas nor inputs that are gone matter."""
+        row = await self._store.job_under_key(who.id, idempotency_key)
+        if row is not None:
+            await self._refuse_other(row, spec)
+            await self._store.settle()  # what is read may not be committed yet
+        return row
+
+    async def _refuse_other(self, row: JobRow, spec: JobSpec) -> None:
+        """Refuse another spec under the key of a job that is there."""
+        same = says_the_same(row, spec)
+        if same and data_must_be_read(row, spec):
+            same = await self._offload(lambda: holds_the_same(row, spec, self._blobs))
+        if not same:
+            raise KeyReused(
+                f"this idempotency key stands for {row.id}, which was submitted with another spec",
+                "use a new key for a new job; nothing was submitted now",
+            )
 
     async def sketch(self, who: Principal, spec: JobSpec) -> JobRow:
         """The job that a submit would keep; nothing is kept."""
@@ -157,7 +178,7 @@ class Intake:
             raise NotFound(f"there is no job {job!r}")
         return row
 
-    def _row_of(self, who: Principal, spec: JobSpec, plan: Plan, idempotency_key: str) -> JobRow:
+    def _row_of(self, who: Principal, spec: JobSpec, plan: Plan, idempotency_key: str, wording: bytes = b"") -> JobRow:
         wall = self._clock.wall()
         return JobRow(
             id=job_id(wall, self._entropy(10)),
@@ -171,6 +192,7 @@ class Intake:
             idempotency_key=idempotency_key,
             submitter_name=who.label,
             submitter_groups=who.groups,
+            wording=wording,
         )
 
     # -- what must hold before anything is kept

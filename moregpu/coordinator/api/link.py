@@ -148,13 +148,13 @@ class Link:
             await self._serve(asked, packed)
         except MoreGPUError as error:
             self._tell(Refused(id=asked.id, problem=problem(error)), packed)
-
-    async def _serve(self, asked: ToLink, packed: bool) -> None:
         except Exception:  # logged with its traceback; the other requests of this link go on
             mark = secrets.token_hex(4)
             log.exception("a request on a link failed", extra=facts(mark=mark, request=type(asked).__name__))
             error = MoreGPUError("the coordinator failed at this", f"its log has it: {mark}")
             self._tell(Refused(id=asked.id, problem=problem(error)), packed)
+
+    async def _serve(self, asked: ToLink, packed: bool) -> None:
         match asked:
             case Submit():
                 await self._submit(asked, packed)

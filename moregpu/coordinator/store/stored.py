@@ -29,6 +29,7 @@ class _JobBody(_Stored, frozen=True, array_like=True):
     created_at: float
     submitter_name: str = ""
     submitter_groups: tuple[str, ...] = ()
+    wording: bytes = b""
 
 
 class _JobProgress(_Stored, frozen=True, array_like=True):
@@ -91,7 +92,9 @@ def decode(decoder: msgspec.msgpack.Decoder[Row], data: bytes, what: str) -> Row
 
 def job_body(sealer: RowSealer, job: JobRow) -> bytes:
     """The part of a job that changes only when it is purged."""
-    body = _JobBody(job.spec, job.plan, job.digest_key, job.created_at, job.submitter_name, job.submitter_groups)
+    body = _JobBody(
+        job.spec, job.plan, job.digest_key, job.created_at, job.submitter_name, job.submitter_groups, job.wording
+    )
     return sealer.seal("job.body", job.id, encode(body))
 
 
@@ -136,6 +139,7 @@ def open_job(
         created_at=body.created_at,
         submitter_name=body.submitter_name,
         submitter_groups=body.submitter_groups,
+        wording=body.wording,
         idempotency_key=key,
         state=progress.state,
         started_at=progress.started_at,
