@@ -18,6 +18,9 @@ class MoreGPUError(Exception):
     exit_code: ClassVar[int] = 1
     registry: ClassVar[dict[str, type[MoreGPUError]]] = {}
 
+    retry_after_s: float = 0.0
+    """How long the other end asked to wait before the next try; 0 where it said nothing."""
+
     def __init__(self, detail: str = "", hint: str = ""):
         super().__init__(detail, hint)
         self.detail = detail or self.title
@@ -56,14 +59,14 @@ class TooLarge(InvalidRequest):
     code, title, status = "too-large", "That is more than the pool takes", 413
 
 
-class Unauthorized(MoreGPUError):
-    """No token, or a wrong, expired or revoked one."""
-
 class KeyReused(InvalidRequest):
     """An idempotency key that stands for a job already came with another spec; nothing was submitted."""
 
     code, title, status = "key-reused", "That key stands for another job already", 422
 
+
+class Unauthorized(MoreGPUError):
+    """No token, or a wrong, expired or revoked one."""
 
     code, title, status, exit_code = "unauthorized", "A valid token is needed", 401, 3
 

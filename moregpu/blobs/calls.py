@@ -10,8 +10,8 @@ import logging
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Sequence
+from time import monotonic, sleep, time
 from typing import TypeVar
 
 import msgspec
@@ -19,12 +19,15 @@ import msgspec
 from moregpu.errors import MoreGPUError, NotFound, TooManyRequests, Unavailable, Unreachable, from_code
 from moregpu.wire.api import Problem
 from moregpu.wire.connection import open_http
-from moregpu.wire.retry import delays
+from moregpu.wire.retry import delays, retry_after_s
 
 log = logging.getLogger(__name__)
 
 TRIES = 6
 """Connections in a row without any progress, before giving up: two seconds, or as long as the caller's patience."""
+
+MOST_ASKED_S = 5.0
+"""A coordinator may ask for so long a wait between tries, or for as long as the caller's patience."""
 
 PROBLEM_BYTES = 1 << 16
 """More of a refusal, or of a short answer, is not read."""
@@ -107,7 +110,7 @@ class Calls:
 
     def retrying(self, attempt: Callable[[], Answer], progress: Callable[[], int] = lambda: 0) -> Answer:
         """Try again over fresh connections until `TRIES` in a row made no progress, and patience is at its end."""
-        waits, tries, reached, since = delays(), 0, progress(), time.monotonic()
+        waits, tries, reached, since = delays(), 0, progress(), monotonic()
         reused = getattr(self._local, "connection", None) is not None
         while True:
             try:
@@ -117,18 +120,18 @@ class Calls:
                 if self._closed:
                     raise Unreachable("The transfer was broken off: this end closed its connections") from error
                 if progress() != reached:
-                    waits, tries, reached, since = delays(), 0, progress(), time.monotonic()
+                    waits, tries, reached, since = delays(), 0, progress(), monotonic()
                 if reused:  # the other end may simply have closed an idle connection: no try, no wait
                     reused = False
                     continue
                 tries += 1
-                if tries >= TRIES:
-                    left_s = since + self._patience_s - time.monotonic()
-                    if left_s <= 0.0:
-                        raise self._given_up(error) from error
-                    if tries == TRIES:
-                        log.warning("%s; trying again for %.0f s", self._given_up(error).detail, left_s)
-                time.sleep(next(waits))
+                left_s = since + self._patience_s - monotonic()
+                asked_s = error.retry_after_s if isinstance(error, MoreGPUError) else 0.0
+                if asked_s >= max(left_s, MOST_ASKED_S) or (tries >= TRIES and left_s <= 0.0):
+                    raise self._given_up(error) from error
+                if tries == TRIES:
+                    log.warning("%s; trying again for %.0f s", self._given_up(error).detail, left_s)
+                sleep(asked_s + next(waits))
             except BaseException:
                 self.drop()
                 raise
@@ -164,7 +167,14 @@ def _break(connection: http.client.HTTPSConnection) -> None:
 
 
 def _problem(answer: http.client.HTTPResponse) -> MoreGPUError:
-    """The typed error of a refusal; a status without a problem document becomes the nearest one."""
+    """The typed error of a refusal, with the time that it asks for."""
+    error = _named_by(answer)
+    error.retry_after_s = retry_after_s(answer.headers.get("retry-after"), time())
+    return error
+
+
+def _named_by(answer: http.client.HTTPResponse) -> MoreGPUError:
+    """A status without a problem document becomes the nearest error."""
     try:
         problem = msgspec.json.decode(answer.read(PROBLEM_BYTES), type=Problem)
         code = problem.type.removeprefix("about:moregpu/")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from moregpu.client.access import Access
+from moregpu.client.patience import Patience
 from moregpu.errors import (
     Forbidden,
     HandshakeFailed,
@@ -34,18 +34,14 @@ from moregpu.errors import (
 )
 from moregpu.wire.api import Problem
 from moregpu.wire.connection import open_http
-from moregpu.wire.retry import delays
+from moregpu.wire.retry import retry_after_s
 
 T = TypeVar("T")
-
-log = logging.getLogger("moregpu.client")
 
 CALL_TIMEOUT_S = 30.0
 PATIENCE_S = 10.0
 """How long a call that can be repeated is repeated while the coordinator does not answer. Waits for a job have more."""
 
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 2.0
 _BROKEN = (OSError, http.client.HTTPException)
 
 
@@ -94,11 +90,13 @@ class Doors:
         if body is not None:
             content = msgspec.json.encode(body)
             headers["Content-Type"] = "application/json"
-        patience = _Patience(patience_s if repeatable else 0.0)
+        patience = Patience(patience_s if repeatable else 0.0)
         while True:
             try:
                 response = self._send(method, _target(path, query), content, headers, timeout_s, repeatable)
-                return _decoded(response.read(), answer)
+                text = response.read()
+                patience.over()
+                return _decoded(text, answer)
             except _BROKEN as error:
                 self._drop()
                 patience.pause(_unreachable(self._address, error))
@@ -189,26 +187,6 @@ class Doors:
                     self._opened.remove(connection)
 
 
-class _Patience:
-    """The retry policy with an end: `pause` raises when the time is up."""
-
-    def __init__(self, seconds: float):
-        self._until = time.monotonic() + seconds
-        self._pauses = delays(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        self._said = False
-
-    def pause(self, error: MoreGPUError) -> None:
-        """Sleep before the next try, or raise `error` when the time is up."""
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise error
-        pause_s = next(self._pauses)
-        if not self._said and pause_s > 0.5:
-            self._said = True
-            log.warning("%s; trying again for %.0f s", error.detail, left)
-        time.sleep(min(left, pause_s))
-
-
 def path_of(*parts: str) -> str:
     """A path under /v1 from parts that a human may have typed."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
@@ -231,6 +209,13 @@ def _decoded(content: bytes, answer: type[T]) -> T:
 
 
 def _problem(response: http.client.HTTPResponse, address: str) -> MoreGPUError:
+    """The error that an answer is, with the time that it asks for."""
+    error = _named_by(response, address)
+    error.retry_after_s = retry_after_s(response.headers.get("retry-after"), time.time())
+    return error
+
+
+def _named_by(response: http.client.HTTPResponse, address: str) -> MoreGPUError:
     """The error that a problem document names; other servers' errors in one line."""
     content = response.read()
     try:

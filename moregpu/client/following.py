@@ -9,7 +9,7 @@ import msgspec
 
 from moregpu.client.link import Link
 from moregpu.client.stream import Stream
-from moregpu.errors import MoreGPUError
+from moregpu.errors import MoreGPUError, Unreachable
 from moregpu.jobs import JobState
 from moregpu.wire import link as wire
 from moregpu.wire.api import JobView
@@ -54,16 +54,21 @@ def follow(link: Link, job: str, patience_s: float) -> Following:
 
 
 def look(link: Link, job: str) -> Future[JobView]:
-    """A job as it is now."""
+    """A job as it is now, by a connection that is open already. Who waits no longer cancels it."""
     found: Future[JobView] = Future()
 
     def hear(answer: wire.FromLink | MoreGPUError) -> None:
-        if isinstance(answer, MoreGPUError):
-            found.set_exception(answer)
-        elif isinstance(answer, wire.Shown):
-            found.set_result(answer.job)
+        if isinstance(answer, MoreGPUError | wire.Shown) and found.set_running_or_notify_cancel():
+            if isinstance(answer, MoreGPUError):
+                found.set_exception(answer)
+            else:
+                found.set_result(answer.job)
 
-    link.ask(lambda id: wire.Show(id=id, job=job), hear)
+    id = link.ask_if_open(lambda id: wire.Show(id=id, job=job), hear)
+    if id is None:
+        hear(Unreachable("the connection is not open"))
+    else:
+        found.add_done_callback(lambda found: link.stop(id) if found.cancelled() else None)
     return found
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import msgspec
 
 from moregpu.client.doors import Doors, path_of
 from moregpu.client.link import Link, NoLink
+from moregpu.client.waiting import Waiting
 from moregpu.errors import (
     Forbidden,
     JobCancelled,
@@ -32,16 +33,14 @@ if TYPE_CHECKING:
     from moregpu.client.stream import Stream
     from moregpu.wire.link import Part as WirePart
 
-log = logging.getLogger("moregpu.client")
-
 WAIT_S = 20.0
 """Seconds of one waiting request, where HTTP alone gets through."""
 
 RESTART_PATIENCE_S = 600.0
 """How long a wait outlives a coordinator that does not answer. The job goes on meanwhile: accepted is accepted."""
 
-SAY_WHY_S = 2.0
-"""A job that has not ended after so long, and waits for something, is worth a word about what."""
+LOOK_S = 2.0
+"""How long a look at a job may take, before the wait for its end goes on without it."""
 
 _NOT_BY_LINK = (Forbidden, NotFound, NoLink)
 """What says that HTTP alone is to be had, or that this job is another's: to be seen, not to be followed."""
@@ -96,7 +95,7 @@ class JobHandle:
         self._blobs = blobs
         self._view = view
         self._following = following
-        self._said_why = False
+        self._waiting = Waiting(view.id)
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id}, {self._view.summary or self._view.kind}, {self._view.state})"
@@ -129,14 +128,7 @@ class JobHandle:
             return self._view
         until = None if timeout_s is None else time.monotonic() + timeout_s
         try:
-            following = self._follow(timeout_s)
-            if not self._said_why and (timeout_s is None or timeout_s > SAY_WHY_S):
-                with contextlib.suppress(FutureTimeout):
-                    self._view = following.ended.result(SAY_WHY_S)
-                    return self._view
-                self._say_why()
-            left = None if until is None else max(0.0, until - time.monotonic())
-            self._view = following.ended.result(left)
+            self._view = self._ended_by(self._follow(timeout_s), until)
         except FutureTimeout:
             raise self._still_running() from None
         except _NOT_BY_LINK:
@@ -154,7 +146,13 @@ class JobHandle:
         if self._view.state not in JOB_ENDED:
             try:
                 following = self._following or await asyncio.to_thread(self._follow)
-                self._view = await asyncio.shield(asyncio.wrap_future(following.ended))
+                ended = asyncio.wrap_future(following.ended)
+                while not (await asyncio.wait({ended}, timeout=self._waiting.pause_s))[0]:
+                    with contextlib.suppress(MoreGPUError, TimeoutError):
+                        async with asyncio.timeout(LOOK_S):
+                            self._view = await asyncio.wrap_future(self._look_by_link())
+                    self._waiting.saw(self._view)
+                self._view = ended.result()
             except _NOT_BY_LINK:
                 self._following = None
                 await asyncio.to_thread(self._wait_by_http, None)
@@ -227,24 +225,47 @@ class JobHandle:
             self._following = follow(self._link(), self.id, patience_s)
         return self._following
 
-    def _say_why(self) -> None:
-        """Say once what a job waits for, so that nobody looks at a program that says nothing."""
-        from moregpu.client.following import look
-        from moregpu.wire.text import clean
+    def _ended_by(self, following: Following, until: float | None) -> JobView:
+        """Wait, with a look now and then at why. Raises `FutureTimeout` when the time is up."""
+        while True:
+            left_s = None if until is None else max(0.0, until - time.monotonic())
+            pause_s = self._waiting.pause_s
+            if left_s is not None and left_s <= pause_s:
+                return following.ended.result(left_s)
+            try:
+                return following.ended.result(pause_s)
+            except FutureTimeout:
+                found = self._look_by_link()
+                look_s = LOOK_S if until is None else max(0.0, min(LOOK_S, until - time.monotonic()))
+                with contextlib.suppress(MoreGPUError, FutureTimeout):
+                    self._view = found.result(look_s)
+                found.cancel()
+                self._waiting.saw(self._view)
 
-        self._said_why = True
-        with contextlib.suppress(MoreGPUError, FutureTimeout):
-            view = look(self._link(), self.id).result(SAY_WHY_S)
-            if view.waiting_reason:
-                log.warning("%s waits: %s", self.id, clean(view.waiting_reason, 300))
+    def _look_by_link(self) -> Future[JobView]:
+        from moregpu.client.following import look
+
+        return look(self._link(), self.id)
+
+    def looks(self, until: float | None = None) -> Iterator[JobView]:
+        """The job each time that it is looked at, to its end or until then, where the link is not to be had.
+
+        A viewer's token, a proxy without WebSockets: requests that the coordinator holds.
+        """
+        while self._view.state not in JOB_ENDED:
+            left_s = WAIT_S if until is None else until - time.monotonic()
+            if left_s <= 0:
+                return
+            patience_s = RESTART_PATIENCE_S if until is None else min(RESTART_PATIENCE_S, left_s)
+            self._look(min(left_s, WAIT_S, self._waiting.pause_s), patience_s=patience_s)
+            self._waiting.seldomer()
+            yield self._view
 
     def _wait_by_http(self, until: float | None) -> JobView:
-        """Wait where the link is not to be had (a viewer's token, a proxy without WebSockets): held requests."""
-        while self._view.state not in JOB_ENDED:
-            left = WAIT_S if until is None else until - time.monotonic()
-            if left <= 0:
-                raise self._still_running()
-            self._look(min(left, WAIT_S), patience_s=min(RESTART_PATIENCE_S, left if until else RESTART_PATIENCE_S))
+        for view in self.looks(until):
+            self._waiting.saw(view)
+        if self._view.state not in JOB_ENDED:
+            raise self._still_running()
         return self._view
 
     def _still_running(self) -> StillRunning:
@@ -317,26 +338,34 @@ class Watch:
     async def __aiter__(self) -> AsyncIterator[Progress]:
         import asyncio  # not for everybody who imports the SDK
 
-        if self._stream is None:
-            for now in await asyncio.to_thread(list, self._without_link()):
-                yield now
-            return
-        before: Progress | None = None
+        stream = self._stream
         try:
-            async for seen in self._stream:
-                now = self._handle.saw(seen)
-                if now != before:
-                    yield now
-                before = now
+            if stream is not None:
+                before: Progress | None = None
+                async for seen in stream:
+                    now = self._handle.saw(seen)
+                    if now != before:
+                        yield now
+                    before = now
+                return
+        except _NOT_BY_LINK:
+            pass
         finally:
-            self._stream.close()
+            if stream is not None:
+                stream.close()
+        slow = self._without_link()
+        while (one := await asyncio.to_thread(next, slow, None)) is not None:
+            yield one
 
     def _without_link(self) -> Iterator[Progress]:
-        """The beginning and the end are all that HTTP tells without being asked again and again."""
-        first = _progress(self._handle.view)
-        yield first
-        if first.state not in JOB_ENDED:
-            yield _progress(self._handle.wait())
+        """What looks that become seldom see of it, and the end at once."""
+        before = _progress(self._handle.view)
+        yield before
+        for view in self._handle.looks():
+            now = _progress(view)
+            if now != before:
+                yield now
+            before = now
 
 
 class Parts:

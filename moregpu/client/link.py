@@ -6,7 +6,6 @@ patience lasts, and says again what was not answered; with nothing open it stays
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -16,6 +15,7 @@ import msgspec
 
 from moregpu.client.access import Access
 from moregpu.client.exchange import Exchanges, Hear, Heard, error_of
+from moregpu.client.patience import Patience
 from moregpu.errors import (
     HandshakeFailed,
     MoreGPUError,
@@ -27,12 +27,10 @@ from moregpu.errors import (
 )
 from moregpu.wire.api import Problem
 from moregpu.wire.link import LINK_SUBPROTOCOL, MAX_FROM_LINK_BYTES, ToLink
-from moregpu.wire.retry import delays
+from moregpu.wire.retry import retry_after_s
 
 if TYPE_CHECKING:
     from moregpu.client.websocket import WebSocket
-
-log = logging.getLogger("moregpu.client")
 
 OPEN_S = 10.0
 PING_S = 20.0
@@ -41,9 +39,6 @@ PING_S = 20.0
 NO_LINK_S = 60.0
 """A proxy that let no WebSocket through is not asked again for so long."""
 
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 2.0
-_SAY_S = 0.5
 _REVOKED = 1008
 
 
@@ -87,6 +82,16 @@ class Link:
             with self._opening:
                 if self._socket is None:
                     self._begin(self._open(patience_s))
+        return id
+
+    def ask_if_open(self, make: Callable[[int], ToLink], hear: Hear) -> int | None:
+        """Send a request over a connection that is there; None where there is none. Opens nothing, waits for nobody."""
+        with self._lock:
+            socket = self._socket
+            if socket is None:
+                return None
+            id, frame = self._exchanges.begin(make, hear)
+        self._send(socket, frame)
         return id
 
     def stop(self, id: int) -> None:
@@ -179,9 +184,7 @@ class Link:
         """Connect, again and again until the patience is at its end."""
         if self._without is not None and time.monotonic() < self._without_until:
             raise NoLink(self._without.detail, self._without.hint)
-        until = time.monotonic() + patience_s
-        pauses = delays(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        said = False
+        patience = Patience(patience_s)
         while True:
             try:
                 socket = self._open_once()
@@ -189,16 +192,11 @@ class Link:
                 self._without, self._without_until = error, time.monotonic() + NO_LINK_S
                 raise
             except (Unreachable, Unavailable, TooManyRequests) as error:
-                if time.monotonic() >= until or self._closed:
+                if self._closed:
                     raise
-                pause_s = next(pauses)
-                if not said and pause_s > _SAY_S:
-                    log.warning("%s; jobs go on meanwhile, trying again for %.0f s", error.detail, patience_s)
-                    said = True
-                time.sleep(pause_s)
+                patience.pause(error)
                 continue
-            if said:
-                log.warning("the coordinator is back")
+            patience.over()
             return socket
 
     def _open_once(self) -> WebSocket:
@@ -235,7 +233,10 @@ def _connect(address: str, access: Access) -> WebSocket:
             ping_s=PING_S,
         )
     except InvalidStatus as refused:
-        raise _refusal(refused.response.status_code, bytes(refused.response.body or b""), address) from refused
+        response = refused.response
+        said = _refusal(response.status_code, bytes(response.body or b""), address)
+        said.retry_after_s = retry_after_s(response.headers.get("retry-after"), time.time())
+        raise said from refused
     except InvalidHandshake as error:
         raise NoLink(f"{address} does not speak WebSocket: {error}", "a proxy in between?") from error
     except OSError as error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
+from email.utils import parsedate_to_datetime
 
 
 def delays(
@@ -14,3 +16,13 @@ def delays(
     while True:
         yield uniform(ceiling / 2, ceiling)
         ceiling = min(2 * ceiling, most_s)
+
+
+def retry_after_s(value: str | None, now: float) -> float:
+    """Seconds that a `Retry-After` asks for: a number, or a date (RFC 9110); 0 for none, and for what is neither."""
+    text = (value or "").strip()
+    try:
+        seconds = float(text) if text.isdecimal() else parsedate_to_datetime(text).timestamp() - now
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+    return max(0.0, seconds) if math.isfinite(seconds) else 0.0

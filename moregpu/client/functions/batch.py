@@ -10,6 +10,7 @@ from typing import Protocol
 
 from moregpu.client.functions.call import Call
 from moregpu.client.functions.printed import show
+from moregpu.client.waiting import Waiting
 from moregpu.encoding import Malformed
 from moregpu.encoding.failures import RemoteError
 from moregpu.encoding.records import read_records
@@ -63,6 +64,7 @@ class Batch:
         self._fetching = 0
         self._ended: JobView | None = None
         self._cancel_soon = False
+        self._waiting = Waiting(calls[0].program.name)
         for call in calls:
             call.future.withdraw = self._withdrawn
 
@@ -129,7 +131,7 @@ class Batch:
             self._sender.cancel_job(self.job)
             self._run_here(reason)
         else:
-            log.warning("%s waits: %s", self.calls[0].program.name, reason)
+            self._waiting.because(reason)
 
     def _run_here(self, reason: str) -> None:
         """Call what has no result on this machine, as `local="ok"` allows, and say so."""
