@@ -80,11 +80,13 @@ def parse(text: str) -> Expression:
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """Every part of an expression, itself first."""
-    yield expression
-    if isinstance(expression, Call):
-        for argument in expression.arguments:
-            yield from walk(argument)
+    """Every part of an expression, itself first. Without recursion: a long sum is as deep as it has terms."""
+    left = [expression]
+    while left:
+        part = left.pop()
+        yield part
+        if isinstance(part, Call):
+            left.extend(reversed(part.arguments))
 
 
 def names_of(expression: Expression) -> tuple[str, ...]:
@@ -136,6 +138,7 @@ class _Parser:
         self.tokens = list(self._tokens())
         self.index = 0
         self.depth = 0
+        self.atoms = 0
 
     def formula(self) -> Expression:
         if not self.tokens:
@@ -215,6 +218,11 @@ class _Parser:
             raise BadFormula("The formula ends too early", self.text, len(self.text))
         kind, word, position = self.tokens[self.index]
         self.index += 1
+        self.atoms += 1
+        if self.atoms > NODES_LIMIT:  # no need to read on
+            raise BadFormula(
+                f"A formula has at most {NODES_LIMIT} parts, this one has more", hint="Compute it in steps"
+            )
         if kind == "number":
             return Number(float(word))
         if kind == "name":
