@@ -24,6 +24,9 @@ from moregpu.platform.logs import facts
 
 log = logging.getLogger(__name__)
 
+_NAMELESS = ("public", "bearer")
+"""Doors at which no client's token was asked for."""
+
 
 def build_app(services: Services, *, plain: bool = False) -> ASGIApp:
     """All doors of one coordinator. `plain`: for the port without TLS, where only tokens of scope `compat` count."""
@@ -125,12 +128,15 @@ class _Path:
             raise MethodNotAllowed(f"{scope['method'][:20]} is not for {scope['path'][:80]}", _verbs(self._doors))
         ask.route = door.path
         await admit(ask, door)
-        await admit_to_job(ask, door.owner)
-        answer = await door.handler(ask)
-        if isinstance(answer, Stream):
-            await ask.stream(answer)
-        else:
-            await ask.reply(answer)
+        if door.access in _NAMELESS:
+            await _answered_by(door, ask)
+            return
+        who, inflight = ask.who.id, ask.services.inflight
+        inflight.enter(who)
+        try:
+            await _answered_by(door, ask)
+        finally:
+            inflight.leave(who)
 
 
 class _Socket:
@@ -143,7 +149,24 @@ class _Socket:
         ask: SocketAsk = scope["moregpu.socket"]
         ask.params = scope.get("path_params", {})
         await admit(ask, self._door)
-        await self._door.handler(ask)
+        if self._door.access in _NAMELESS:
+            await self._door.handler(ask)
+            return
+        who, inflight = ask.who.id, ask.services.inflight
+        inflight.enter(who)
+        try:
+            await self._door.handler(ask)
+        finally:
+            inflight.leave(who)
+
+
+async def _answered_by(door: Door, ask: Ask) -> None:
+    await admit_to_job(ask, door.owner)
+    answer = await door.handler(ask)
+    if isinstance(answer, Stream):
+        await ask.stream(answer)
+    else:
+        await ask.reply(answer)
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:

@@ -56,9 +56,9 @@ def problem_headers(error: MoreGPUError) -> list[tuple[bytes, bytes]]:
     if isinstance(error, Unauthorized):
         return [(b"www-authenticate", b'Bearer realm="moregpu"')]
     if isinstance(error, TooManyRequests):
-        return [(b"retry-after", b"60")]
+        return [(b"retry-after", b"%d" % (error.retry_after_s or 60))]
     if isinstance(error, Unavailable):
-        return [(b"retry-after", b"2")]
+        return [(b"retry-after", b"%d" % (error.retry_after_s or 2))]
     if isinstance(error, MethodNotAllowed):
         return [(b"allow", error.hint.removeprefix("use ").encode())]
     return []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from moregpu.blobs.local import BlobFiles
+from moregpu.coordinator.api.inflight import InFlight
 from moregpu.coordinator.api.load import PoolLoad
 from moregpu.coordinator.authority import Authority
 from moregpu.coordinator.measures import Measures
@@ -64,3 +65,4 @@ class Services:
     certificate_pem: bytes
     """Public: the leaf, and what it is signed by."""
     traffic: Traffic = field(default_factory=Traffic)
+    inflight: InFlight = field(default_factory=InFlight)

@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 import re
 import socket
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from moregpu.coordinator.api.table import COMPAT, DOORS, NATIVE, Door
 from moregpu.wire.invite import parse_client_line
+from moregpu.wire.link import Accepted, Ended, Refused
 
 from .conftest import Pool
+from .test_link import link
+
+A_NUMBER = {"dtype": "float32", "shape": [1], "data": "AACAPw=="}
 
 STRUCTS = [door for door in NATIVE if door.takes is not None and door.takes is not bytes]
 BODIES = [*STRUCTS, *(door for door in COMPAT if door.verb == "POST" and "rest" not in door.path)]
@@ -152,3 +160,72 @@ def test_numbers_and_names_beyond_all_measure_are_the_senders_mistake(
 ) -> None:
     spec = fields if fields.get("kind") == "kernel" else {**FUNCTION, **fields}
     assert pool.ask("POST", path, pool.admin, json.dumps(spec)).status in (400, 413)
+
+
+HOSTILE_FORMULAS = {
+    "a long sum": "+".join(["x"] * 4_900),
+    "deep parentheses": "(" * 4_900 + "x" + ")" * 4_900,
+    "many signs": "-" * 9_990 + "x" + "+x" * 4,
+    "a tower of powers": "**".join(["x"] * 3_300),
+    "calls in calls": "exp(" * 1_900 + "x" + ")" * 1_900,
+    "a number of ten thousand digits": "9" * 9_990 + "*x",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE_FORMULAS.values(), ids=HOSTILE_FORMULAS)
+def test_no_formula_makes_the_coordinator_fail(pool: Pool, text: str) -> None:
+    spec = {"kind": "kernel", "operation": "formula", "formula": text, "inputs": {"x": A_NUMBER}}
+    answer = pool.ask("POST", "/v1/plan", pool.admin, spec)
+    assert answer.status == 200 or answer.code == "invalid-job"
+
+
+def test_one_request_that_fails_ends_no_other_on_its_link(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = pool.token("submitter")
+    desk = pool.services.desk
+    good = desk.submit
+
+    async def broken(who: Any, spec: Any, key: str, wait_s: float) -> Any:
+        if spec.name == "breaks":
+            raise RecursionError("as deep as nobody thought")
+        return await good(who, spec, key, wait_s)
+
+    monkeypatch.setattr(desk, "submit", broken)
+    spec = {"kind": "kernel", "operation": "relu", "size": 4}
+    with link(pool, token) as line:
+        line.submit(1, spec, early=True)
+        accepted = line.until(Accepted, 1)
+        line.submit(2, spec | {"name": "breaks"}, early=True)
+        refused = line.until(Refused, 2)
+        assert refused.problem.detail == "the coordinator failed at this"
+        assert "as deep as nobody thought" not in refused.problem.hint
+        pool.ask("DELETE", f"/v1/jobs/{accepted.job.id}", token)
+        assert line.until(Ended, 1).job.state == "cancelled"
+    assert any(record.exc_info for record in caplog.records)
+
+
+def test_one_token_takes_its_share_of_the_connections_and_no_more(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that nobody reads holds its connection for as long as its client likes."""
+    monkeypatch.setattr(pool.services.inflight, "_most", 6)
+    greedy, other = pool.token("submitter"), pool.token("submitter")
+    with ExitStack() as held:
+        for _ in range(3):
+            held.enter_context(link(pool, greedy))
+            stream = held.enter_context(pool.socket())
+            stream.sendall(
+                f"GET /v1/events HTTP/1.1\r\nHost: {pool.address}\r\nAuthorization: Bearer {greedy}\r\n\r\n".encode()
+            )
+            assert stream.recv(1000).startswith(b"HTTP/1.1 200")
+        refused = pool.ask("GET", "/v1/me", greedy)
+        assert (refused.status, refused.code, refused.headers["retry-after"]) == (429, "too-many-requests", "5")
+        with pytest.raises(InvalidStatus) as shut, link(pool, greedy):
+            pass
+        assert shut.value.response.status_code == 429
+        assert pool.ask("GET", "/v1/me", other).status == 200
+        assert pool.ask("GET", "/health").status == 200
+    until = time.monotonic() + 20
+    while len(pool.services.inflight):  # the coordinator hears of each end in a moment
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert pool.ask("GET", "/v1/me", greedy).status == 200

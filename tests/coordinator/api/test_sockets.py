@@ -9,10 +9,13 @@ import msgspec
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Subprotocol
 
 from moregpu.coordinator.api import events as doors_to_events
+from moregpu.coordinator.api.table import SOCKETS
 from moregpu.wire.api import Event, Problem
-from moregpu.wire.invite import token_id
+from moregpu.wire.invite import parse_client_line, token_id
+from moregpu.wire.link import LINK_SUBPROTOCOL
 from moregpu.wire.messages import SUBPROTOCOL
 from moregpu.wire.session import Channel
 
@@ -167,3 +170,33 @@ def _server_sent(pool: Pool, token: str, headers: dict[str, str], wanted: str) -
                 fields = {}
     finally:
         connection.close()
+
+
+REFUSED = {"nobody": 401, "a revoked token": 401, "too low a role": 403, "a token for the calls of 1.x": 403}
+
+
+@pytest.mark.parametrize(
+    ("path", "who"),
+    [(door.path, who) for door in SOCKETS for who in REFUSED if door.access != "public"
+     and not (who == "too low a role" and door.access == "viewer")],
+)  # fmt: skip
+def test_a_socket_opens_for_nobody_whom_a_door_would_refuse(pool: Pool, path: str, who: str) -> None:
+    token = ""
+    if who == "a revoked token":
+        token = pool.token("admin")
+        assert pool.ask("DELETE", f"/v1/tokens/{token_id(token)}", pool.admin).status == 204
+    elif who == "too low a role":
+        token = pool.token("viewer")
+    elif who == "a token for the calls of 1.x":
+        made = pool.ask("POST", "/v1/tokens", pool.admin, {"role": "admin", "scope": "compat"}).json()
+        token = parse_client_line(made["line"]).token
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    with pytest.raises(InvalidStatus) as refused:
+        connect(
+            f"wss://{pool.address}{path}", ssl=pool.context(), proxy=None, additional_headers=headers,
+            subprotocols=[Subprotocol(LINK_SUBPROTOCOL)],
+        )  # fmt: skip
+    assert refused.value.response.status_code == REFUSED[who]
+    problem = msgspec.json.decode(refused.value.response.body or b"", type=Problem)
+    assert problem.hint
+    assert not token or token not in problem.detail + problem.hint
