@@ -26,6 +26,11 @@ from moregpu.workloads.protocol import Plan
 PLANS_SHARED = 64
 """Plans that are remembered, for jobs that are alike."""
 
+CROWD_JOBS = 2_000
+CROWD_INLINE_BYTES = 1_024
+"""Of a submitter with so many jobs that have not ended, inputs beyond this go to the disk: jobs that wait are held in
+memory, and a whole quota of them with what one `Assign` may hold would be gigabytes."""
+
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -200,8 +205,9 @@ class Intake:
     async def _ready(self, who: Principal, spec: JobSpec) -> tuple[JobSpec, Plan]:
         spec = await self._checked(who, spec)
         kind = workload(kind_of(spec))
-        if sum(inline_bytes(tensor) for tensor in tensors_of(spec).values()) > MAX_INLINE_BYTES:
-            spec = await self._sealed(who, spec)
+        room = MAX_INLINE_BYTES if self._store.jobs_alive(who.id) < CROWD_JOBS else CROWD_INLINE_BYTES
+        if sum(inline_bytes(tensor) for tensor in tensors_of(spec).values()) > room:
+            spec = await self._sealed(who, spec, room)
         return spec, self._shared(kind.plan(spec, self._fleet.summary()))
 
     def _shared(self, plan: Plan) -> Plan:
@@ -243,14 +249,14 @@ class Intake:
         except (NotFound, Conflict) as error:
             raise InvalidJob(f"`after`: {error.detail}", "`after` takes ids of your own jobs") from error
 
-    async def _sealed(self, who: Principal, spec: JobSpec) -> JobSpec:
-        """Seal into blobs what an `Assign` could not hold, largest first."""
+    async def _sealed(self, who: Principal, spec: JobSpec, room: int) -> JobSpec:
+        """Seal into blobs what is beyond `room`, largest first."""
         tensors = tensors_of(spec)
-        room = sum(inline_bytes(tensor) for tensor in tensors.values())
+        inline = sum(inline_bytes(tensor) for tensor in tensors.values())
         for name, tensor in sorted(tensors.items(), key=lambda item: -inline_bytes(item[1])):
-            if room <= MAX_INLINE_BYTES:
+            if inline <= room:
                 break
-            room -= inline_bytes(tensor)
+            inline -= inline_bytes(tensor)
             tensors[name] = await self._seal(who, tensor)
         return msgspec.structs.replace(spec, inputs=tensors)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from blake3 import blake3
 
 from moregpu.cli.serve import _size
+from moregpu.coordinator import intake
 from moregpu.errors import InvalidRequest
+from moregpu.jobs import Blob
 from moregpu.wire.api import TokenView
 from moregpu.wire.invite import parse_client_line
 
@@ -89,3 +93,23 @@ def test_sizes_are_written_as_people_write_them(text: str, size: int) -> None:
 def test_what_is_no_size_is_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidRequest, match="--keep-bytes"):
         _size("--keep-bytes", text)
+
+
+def test_inputs_of_a_crowd_of_jobs_wait_on_the_disk_and_not_in_memory(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "CROWD_JOBS", 2)
+    token = pool.token("submitter")
+    data = base64.b64encode(os.urandom(8_192)).decode()
+    large = {"a": {"dtype": "float32", "shape": [2_048], "data": data}}
+    small = {"a": {"dtype": "float32", "shape": [1], "data": "AACAPw=="}}
+
+    def kept(inputs: dict[str, Any]) -> object:
+        spec = {"kind": "kernel", "operation": "relu", "inputs": inputs}
+        row = pool.run(pool.services.desk.store.job(pool.ask("POST", "/v1/jobs", token, spec).json()["id"]))
+        assert row is not None
+        return row.spec.inputs["a"].data
+
+    assert [type(kept(large)) for _ in range(4)] == [bytes, bytes, Blob, Blob]
+    assert type(kept(small)) is bytes
+    assert pool.submit(pool.token("submitter"))
