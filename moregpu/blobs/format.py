@@ -55,16 +55,6 @@ def sealed_size(size_bytes: int) -> int:
     return HEADER_BYTES + size_bytes + TAG_BYTES * records(size_bytes)
 
 
-def plain_size(sealed_bytes: int) -> int:
-    """Plain bytes inside; raises `DigestMismatch` for a length that no blob has."""
-    body = sealed_bytes - HEADER_BYTES
-    count = max(1, -(-body // SEALED_RECORD_BYTES))
-    size_bytes = body - TAG_BYTES * count
-    if size_bytes < 0 or sealed_size(size_bytes) != sealed_bytes:
-        raise DigestMismatch(f"No sealed blob has {sealed_bytes} bytes")
-    return size_bytes
-
-
 def record_span(start: int, stop: int, size_bytes: int) -> tuple[int, int, int, int]:
     """Records that hold the plain bytes [start, stop), start < stop: (first, last, sealed start, sealed stop)."""
     if not 0 <= start < stop <= size_bytes:

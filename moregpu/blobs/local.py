@@ -150,11 +150,6 @@ class BlobFiles:
         """Bytes of all blobs."""
         return self._used_bytes
 
-    def free_share(self) -> float:
-        """Share of the disk that is free, 0–1."""
-        usage = shutil.disk_usage(self._root)
-        return usage.free / usage.total
-
     def free_bytes(self) -> int:
         """Bytes that uploads may still take before the mark."""
         usage = shutil.disk_usage(self._root)

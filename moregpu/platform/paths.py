@@ -55,12 +55,6 @@ def log_folder() -> Path:
     return base / "logs" if base else Path(platformdirs.user_log_dir(_APP, appauthor=False))
 
 
-def cache_folder(part: str) -> Path:
-    """What can be deleted at any time."""
-    base = home()
-    return (base / "cache" if base else Path(platformdirs.user_cache_dir(_APP, appauthor=False))) / part
-
-
 # ---- profiles --------------------------------------------------------------------------------------------------------
 
 

@@ -198,10 +198,6 @@ class WorkerKeys:
         """Fresh keys: a new worker."""
         return cls(X25519PrivateKey.generate(), SigningKey.generate())
 
-    def rotated(self) -> WorkerKeys:
-        """The same worker with a new session key."""
-        return WorkerKeys(X25519PrivateKey.generate(), self.wi, self.ws_number + 1)
-
     def dump(self) -> bytes:
         """Both keys with their secret halves: about 100 bytes, so that every keyring takes them."""
         return msgspec.msgpack.encode(

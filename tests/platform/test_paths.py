@@ -18,7 +18,7 @@ from moregpu.platform.paths import Profile, delete_profile, load_profile, profil
 def test_moregpu_home_moves_everything(home: Path) -> None:
     places = [
         paths.config_folder(), paths.config_file(), paths.state_folder("pool"), paths.secrets_folder(),
-        paths.log_folder(), paths.cache_folder("blobs"), profile_path("local"),
+        paths.log_folder(), profile_path("local"),
     ]  # fmt: skip
     assert all(place.is_relative_to(home) for place in places)
     assert len(set(places)) == len(places)
