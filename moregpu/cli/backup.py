@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from moregpu.cli.show import JsonOption, counted, print_json, size
+from moregpu.cli.show import JsonOption, counted, print_json, say, size
 from moregpu.errors import InvalidRequest
 from moregpu.platform.private import read_private
 
@@ -43,7 +43,7 @@ def backup(
     if as_json:
         print_json({"file": str(file), "id": made.id, "blobs": made.blobs, "bytes": made.bytes})
         return
-    typer.echo(f"{file}: the pool as it was just now, with {counted(made.blobs, 'blob')}, {size(made.bytes)}")
+    say("{}: the pool as it was just now, with {}, {}", file, counted(made.blobs, "blob"), size(made.bytes))
 
 
 def restore(
@@ -65,12 +65,17 @@ def restore(
     if as_json:
         print_json({"state": str(folder), "id": made.id, "blobs": made.blobs, "secrets_in": made.secrets_in})
         return
-    typer.echo(
-        f"{folder}: the pool is back, with {counted(made.blobs, 'blob')}. Its key is in "
-        f"{'the keyring' if made.secrets_in == 'keyring' else 'a file that only you can read'}.\n"
+    where = f" --state {folder}" if state else ""
+    say(
+        "{}: the pool is back, with {}. Its key is in {}.\n"
         "Never run it beside the one that it was made of: stop that one first, and for good.\n"
-        f"Next: moregpu serve{f' --state {folder}' if state else ''}   and, without an admin token here,\n"
-        f"      moregpu token create --local --role admin{f' --state {folder}' if state else ''}"
+        "Next: moregpu serve{}   and, without an admin token here,\n"
+        "      moregpu token create --local --role admin{}",
+        folder,
+        counted(made.blobs, "blob"),
+        "the keyring" if made.secrets_in == "keyring" else "a file that only you can read",
+        where,
+        where,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from moregpu.cli.show import JsonOption, print_facts, print_json
+from moregpu.cli.show import JsonOption, print_facts, print_json, say
 from moregpu.errors import InvalidRequest
 from moregpu.platform import paths
 from moregpu.platform.settings import read_section, write_section
@@ -53,7 +53,7 @@ def get(name: NameArgument, as_json: JsonOption = False) -> None:
     if as_json:
         print_json(value)
     elif value is not None:
-        typer.echo(_text(value))
+        say("{}", _text(value))
 
 
 @app.command("set")
@@ -67,7 +67,7 @@ def change(
     settings = read_section(section) | {key: _value(value)}
     _check(section, settings)
     write_section(section, settings)
-    print_json(settings) if as_json else typer.echo(f"{name} = {_text(settings[key])}")
+    print_json(settings) if as_json else say("{} = {}", name, _text(settings[key]))
 
 
 @app.command()
@@ -77,7 +77,7 @@ def unset(name: NameArgument, as_json: JsonOption = False) -> None:
     settings = read_section(section)
     settings.pop(key, None)
     write_section(section, settings)
-    print_json(settings) if as_json else typer.echo(f"{name} is not set")
+    print_json(settings) if as_json else say("{} is not set", name)
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from moregpu.cli.reach import ProfileOption, reach
-from moregpu.cli.show import JsonOption, print_json, print_table
+from moregpu.cli.show import JsonOption, print_json, print_table, say
 from moregpu.errors import InvalidRequest, MoreGPUError, NotConfigured
 from moregpu.platform import paths
 
@@ -58,9 +58,10 @@ def doctor(
                 for one in findings
             ],
             "",
+            longest=1000,  # a hint that ends early helps nobody
         )
         if bundle is not None:
-            typer.echo(f"\nAll of it is in {bundle}, without secrets. Read it before you send it.", err=True)
+            say("\nAll of it is in {}, without secrets. Read it before you send it.", bundle, err=True)
     if not all(one.ok for one in findings):
         raise typer.Exit(1)
 

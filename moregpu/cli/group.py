@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from moregpu.cli.reach import ProfileOption, reach
-from moregpu.cli.show import JsonOption, counted, print_json, print_table
+from moregpu.cli.show import JsonOption, counted, print_json, print_table, say
 from moregpu.cli.worker import find_one
 from moregpu.wire.api import GroupRequest, WorkerChange
 
@@ -60,7 +60,7 @@ def add(
         if about is None:  # what is said of it stays
             about = next((view.description for view in pool.groups() if view.name == name), "")
         view = pool.add_group(GroupRequest(name=name, description=about, workers=workers or []))
-    print_json(view) if as_json else typer.echo(f"{view.name}: {counted(len(view.workers), 'worker')}")
+    print_json(view) if as_json else say("{}: {}", view.name, counted(len(view.workers), "worker"))
 
 
 @app.command()
@@ -85,4 +85,4 @@ def remove(
     if as_json:
         print_json({"group": name, "removed": workers or "all"})
     else:
-        typer.echo(f"{', '.join(workers)} left {name}" if workers else f"{name} is gone")
+        say("{} left {}", ", ".join(workers), name) if workers else say("{} is gone", name)

@@ -19,6 +19,7 @@ from moregpu.cli.show import (
     print_json,
     print_table,
     progress_line,
+    say,
     seconds,
 )
 from moregpu.client.bars import describe
@@ -26,7 +27,6 @@ from moregpu.client.job import JobHandle, raise_unless_done
 from moregpu.client.signatures import verify_signed
 from moregpu.jobs import JOB_ENDED, JobState
 from moregpu.wire.api import JobView
-from moregpu.wire.text import clean
 
 MIN_ID = 14
 """Characters of an id that a list shows at least: twelve are the time to the millisecond, and a beginning is enough."""
@@ -126,7 +126,7 @@ def cancel(id: JobArgument, as_json: JsonOption = False, profile: ProfileOption 
     if as_json:
         print_json(without_keys(view))
     else:
-        typer.echo(f"{view.id} is {view.state}")
+        say("{} is {}", view.id, view.state)
 
 
 def retry(
@@ -139,7 +139,7 @@ def retry(
     with reach(profile) as pool:
         handle = pool.retry(pool.job(id).id)
         view = follow(handle, quiet=as_json) if wait else handle.view
-    print_json(without_keys(view)) if as_json else typer.echo(f"{view.id} is {view.state}")
+    print_json(without_keys(view)) if as_json else say("{} is {}", view.id, view.state)
     if wait:
         raise_unless_done(view)
 
@@ -154,14 +154,12 @@ def follow(handle: JobHandle, *, quiet: bool, lines: bool = False) -> JobView:
             if show is not None:
                 show(describe(progress))
             else:
-                typer.echo(clean(describe(progress), 200), err=True)
+                say("{}", describe(progress), err=True)
     except KeyboardInterrupt:
         if show is not None:
             show("")
         id = handle.id
-        typer.echo(
-            f"{id} goes on without you; moregpu job {id} --watch shows it, moregpu cancel {id} ends it", err=True
-        )
+        say("{} goes on without you; moregpu job {} --watch shows it, moregpu cancel {} ends it", id, id, id, err=True)
         raise
     finally:
         if show is not None:

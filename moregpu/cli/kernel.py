@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from moregpu.cli.reach import ProfileOption, reach
-from moregpu.cli.show import JsonOption, ago, print_json, print_table
+from moregpu.cli.show import JsonOption, ago, print_json, print_table, say
 from moregpu.errors import InvalidRequest
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -35,7 +35,7 @@ def add(
         raise InvalidRequest(f"{file} cannot be read: {error}") from error
     with reach(profile) as pool:
         view = pool.add_kernel(source)
-    print_json(view) if as_json else typer.echo(f"{view.name} is registered ({view.digest})")
+    print_json(view) if as_json else say("{} is registered ({})", view.name, view.digest)
 
 
 @app.command("list")
@@ -65,4 +65,4 @@ def remove(
     """Remove a kernel: no new job may name it; jobs that are there go on."""
     with reach(profile) as pool:
         pool.remove_kernel(name)
-    print_json({"removed": name}) if as_json else typer.echo(f"{name} is removed")
+    print_json({"removed": name}) if as_json else say("{} is removed", name)

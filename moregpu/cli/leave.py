@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from moregpu.cli.show import JsonOption, print_json
+from moregpu.cli.show import JsonOption, print_json, say
 
 
 def leave(
@@ -32,4 +32,4 @@ def leave(
         home.leave()
     finally:
         home.close()
-    print_json({"left": name}) if as_json else typer.echo(f"this machine has left {name}")
+    print_json({"left": name}) if as_json else say("this machine has left {}", name)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from moregpu.cli.show import JsonOption, print_json
+from moregpu.cli.show import JsonOption, print_json, say
 from moregpu.errors import InvalidRequest
 
 
@@ -30,8 +30,8 @@ def login(
     if forget:
         TokenStore().delete(profile_token_ref(name))
         there = delete_profile(name)
-        print_json({"profile": name, "forgotten": there}) if as_json else typer.echo(
-            f"{name} is forgotten" if there else f"there was no profile {name}"
+        print_json({"profile": name, "forgotten": there}) if as_json else say(
+            "{} is forgotten" if there else "there was no profile {}", name
         )
         return
     given = typer.prompt("Line or token", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
@@ -49,4 +49,4 @@ def login(
     if as_json:
         print_json({"profile": name, "pool": info.name, "role": me.role, "path": str(place)})
     else:
-        typer.echo(f"{name}: the pool {info.name}, as {me.label or me.id} ({me.role}); saved in {place}")
+        say("{}: the pool {}, as {} ({}); saved in {}", name, info.name, me.label or me.id, me.role, place)

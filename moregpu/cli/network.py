@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moregpu.cli.reach import ProfileOption, reach
-from moregpu.cli.show import JsonOption, print_json, print_table, seconds, size
+from moregpu.cli.show import JsonOption, print_json, print_table, say, seconds, size
 
 if TYPE_CHECKING:
     from moregpu.client.pool import Pool
@@ -64,9 +64,13 @@ def _look(pool: Pool, as_json: bool, *, clear: bool) -> None:
         return
     if clear:
         typer.echo(CLEAR, nl=False)
-    typer.echo(
-        f"{info.name}: {info.workers_online} of {info.workers_total} workers, "
-        f"{info.jobs_queued} jobs queued, {info.jobs_running} running\n"
+    say(
+        "{}: {} of {} workers, {} jobs queued, {} running\n",
+        info.name,
+        info.workers_online,
+        info.workers_total,
+        info.jobs_queued,
+        info.jobs_running,
     )
     print_table(
         ["NAME", "STATE", "DUTY", "OWNER'S LOAD", "LEASES", "DONE", "FAILED", "ROUND TRIP"],

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from moregpu.cli.reach import ProfileOption, reach
-from moregpu.cli.show import JsonOption, ago, counted, print_facts, print_json, print_table, seconds
+from moregpu.cli.show import JsonOption, ago, counted, print_facts, print_json, print_table, say, seconds
 from moregpu.errors import MoreGPUError
 from moregpu.wire.api import InviteRequest, WorkerView
 
@@ -22,7 +22,7 @@ def workers(as_json: JsonOption = False, profile: ProfileOption = None) -> None:
     print_table(
         ["NAME", "STATE", "SCORE", "DEVICES", "LEASES", "DONE", "FAILED", "ROUND TRIP", "SEEN", "ID"],
         [_row(worker) for worker in found],
-        "No worker has joined. Make an invite for one: moregpu invite",
+        "No worker has joined yet (that of `serve --worker` takes some seconds). Make an invite: moregpu invite",
     )
 
 
@@ -47,11 +47,15 @@ def invite(
     if as_json:
         print_json(made)
         return
-    typer.echo(made.line)
-    typer.echo(f"\nOn the other machine: moregpu join   (it asks for this line)\nGood for {seconds(expires)}, "
-               f"{counted(uses, 'use')}.", err=True)  # fmt: skip
+    say("{}", made.line)
+    say(
+        "\nOn the other machine: moregpu join   (it asks for this line)\nGood for {}, {}.",
+        seconds(expires),
+        counted(uses, "use"),
+        err=True,
+    )
     if made.reach:
-        typer.echo(f"Reach: {made.reach}", err=True)
+        say("Reach: {}", made.reach, err=True)
 
 
 def audit(as_json: JsonOption = False, profile: ProfileOption = None) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import typer
 
 from moregpu.cli.reach import reach
-from moregpu.cli.show import print_json
+from moregpu.cli.show import print_json, say
 from moregpu.client.functions.options import CallOptions
 from moregpu.client.functions.scripts import options_of, script_spec
 from moregpu.errors import InvalidRequest, JobFailed, MoreGPUError
@@ -27,7 +27,7 @@ def submit_script(
     with reach(profile) as pool:
         if not wait:
             handle = pool.submit_job(script_spec(text, name, values, options))
-            print_json({"id": handle.id}) if as_json else typer.echo(handle.id)
+            print_json({"id": handle.id}) if as_json else say("{}", handle.id)
             return
         futures = pool.run_script(text, values, name=name, options=options)
         results: list[Any] = []
@@ -45,7 +45,7 @@ def submit_script(
         if as_json:
             print_json({"results": [json.loads(_shown(result)) for result in results], "failures": failures})
         for failure in failures:
-            typer.echo(failure, err=True)
+            say("{}", failure, err=True)
         if failures:
             raise JobFailed(f"{len(failures)} of {len(futures)} calls failed", "their lines say how")
 
@@ -73,7 +73,9 @@ def read_payloads(path: str | None) -> list[Any]:
 
 
 def _shown(result: Any) -> str:
+    """JSON in plain ASCII: nothing in it is obeyed by a terminal."""
     try:
-        return json.dumps(result)
+        text = json.dumps(result)
     except (TypeError, ValueError):
-        return json.dumps(repr(result))
+        text = json.dumps(repr(result))
+    return text.replace("\x7f", "\\u007f")

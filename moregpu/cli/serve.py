@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moregpu.cli.show import JsonOption
+from moregpu.cli.show import JsonOption, print_json, say
 
 if TYPE_CHECKING:
     from moregpu.coordinator.server import Opening
@@ -153,9 +153,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 def _tell(opening: Opening, *, as_json: bool) -> None:
     """Say once how to get in. These lines go to the terminal and nowhere else."""
     if as_json:
-        import msgspec
-
-        typer.echo(msgspec.json.encode({**_facts(opening), "event": "listening"}).decode())
+        print_json({**_facts(opening), "event": "listening"})
         sys.stdout.flush()
         return
     lines = [
@@ -184,7 +182,8 @@ def _tell(opening: Opening, *, as_json: bool) -> None:
             "More invites:               moregpu invite",
             "Lost the admin line:        moregpu token create --local --role admin",
         ]
-    typer.echo("\n".join(lines))
+    for line in lines:
+        say("{}", line)
     sys.stdout.flush()
 
 

@@ -12,7 +12,7 @@ import msgspec
 import psutil
 import typer
 
-from moregpu.cli.show import JsonOption, print_json, print_table
+from moregpu.cli.show import JsonOption, print_json, print_table, say
 from moregpu.platform import paths
 from moregpu.worker.adapters import find_devices
 from moregpu.worker.devices import lent_cores, machine_name, system_text, usable_cores
@@ -68,9 +68,9 @@ def setup(
         print_json({"machine": machine, "next": steps})
         return
     for each, lines in steps.items():
-        typer.echo(f"\nAs {each}:" if part is None else "\nNext:")
+        say("\nAs {}:" if part is None else "\nNext:", each)
         for step in lines:
-            typer.echo(f"  {step.line}\n      {step.why}")
+            say("  {}\n      {}", step.line, step.why)
 
 
 def find_machine() -> Machine:

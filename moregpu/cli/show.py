@@ -5,6 +5,7 @@ Everything that a stranger named passes `wire.text.clean` before it reaches a te
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,24 +14,34 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from moregpu.wire.text import clean
+from moregpu.wire.text import UNSAFE, clean
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of text.")]
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
+def say(words: str, *values: object, err: bool = False) -> None:
+    """Print our own words, each `{}` in them a value that somebody else may have named."""
+    typer.echo(words.format(*(clean(str(value)) for value in values)), err=err)
+
+
 def print_json(value: Any) -> None:
-    """Print one value on one line."""
-    typer.echo(msgspec.json.encode(value).decode())
+    """Print one value on one line. What a terminal would obey, or not show, is written as JSON's own escapes."""
+    typer.echo(UNSAFE.sub(_escaped, msgspec.json.encode(value).decode()))
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
+def _escaped(found: re.Match[str]) -> str:
+    units = found.group().encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]], empty: str, longest: int = 200) -> None:
     """Print columns as wide as they need to be; the last one is cut at the terminal's edge, where there is one."""
     if not rows:
         typer.echo(empty)
         return
-    cells = [[clean(str(cell), 200) for cell in row] for row in rows]
+    cells = [[clean(str(cell), longest) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in [list(headings), *cells]) for column in range(len(headings))]
     limit = typer.get_terminal_size()[0] if sys.stdout.isatty() else None
     for index, row in enumerate([list(headings), *cells]):

@@ -11,7 +11,7 @@ import typer
 from moregpu.cli.files import STANDARD, JobFile, check_place, load, load_job, save
 from moregpu.cli.jobs import follow, raise_unless_done, show_job, signers, without_keys
 from moregpu.cli.reach import ProfileOption, reach
-from moregpu.cli.show import JsonOption, print_json
+from moregpu.cli.show import JsonOption, print_json, say
 from moregpu.client.options import JobOptions
 from moregpu.errors import InvalidRequest
 from moregpu.jobs import Check, Engine
@@ -125,7 +125,7 @@ def submit(
         else:
             handle = _submit(pool, job.operation, arrays, job.size, job.scalar, options)
         if not wait:
-            print_json(without_keys(handle.view)) if as_json else typer.echo(handle.id)
+            print_json(without_keys(handle.view)) if as_json else say("{}", handle.id)
             return
         quiet = as_json or output == STANDARD
         follow(handle, quiet=quiet and not watch, lines=watch)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from moregpu.cli.reach import ProfileOption, reach
-from moregpu.cli.show import JsonOption, ago, left, print_json, print_table
+from moregpu.cli.show import JsonOption, ago, left, print_json, print_table, say
 from moregpu.errors import InvalidRequest
 from moregpu.wire.api import Role, Scope, TokenRequest
 from moregpu.workloads import KINDS
@@ -84,7 +84,7 @@ def create(
     if as_json:
         print_json({"line": line, "role": role, "label": label, "scope": calls, "kinds": kinds, "groups": groups})
         return
-    typer.echo(line)
+    say("{}", line)
     typer.echo("\nWhoever has this line is that client. Give it to a program as MOREGPU_ADMIN_TOKEN.", err=True)
 
 
@@ -124,7 +124,7 @@ def revoke(
     """End a token at once: what it has open ends, too. Its jobs go on."""
     with reach(profile) as pool:
         pool.revoke_token(id)
-    print_json({"revoked": id}) if as_json else typer.echo(f"{id} is revoked")
+    print_json({"revoked": id}) if as_json else say("{} is revoked", id)
 
 
 def scopes(names: list[str]) -> tuple[Scope, tuple[str, ...]]:

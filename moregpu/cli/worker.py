@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from moregpu.cli.reach import ProfileOption, reach
-from moregpu.cli.show import JsonOption, print_json
+from moregpu.cli.show import JsonOption, print_json, say
 from moregpu.errors import InvalidRequest, NotFound
 from moregpu.wire.api import WorkerChange, WorkerView
 
@@ -82,7 +82,7 @@ def remove(
         if not yes:
             typer.confirm(f"Revoke {found.name} ({found.id}) for good?", abort=True, err=True)
         pool.remove_worker(found.id)
-    print_json({"removed": found.id}) if as_json else typer.echo(f"{found.name} is removed")
+    print_json({"removed": found.id}) if as_json else say("{} is removed", found.name)
 
 
 def _act(
@@ -99,7 +99,7 @@ def _change(worker: str, change: WorkerChange, as_json: bool, profile: str | Non
         return
     limits = view.limits
     groups = f", groups {' '.join(view.groups)}" if view.groups else ""
-    typer.echo(f"{view.name} is {view.state}: ceiling {limits.ceiling:.0%}, {limits.schedule}{groups}")
+    say("{} is {}: ceiling {}, {}{}", view.name, view.state, f"{limits.ceiling:.0%}", limits.schedule, groups)
 
 
 def find_one(workers: list[WorkerView], named: str) -> WorkerView:

@@ -38,7 +38,7 @@ from moregpu.wire.messages import (
 NAME_LIMIT = 100
 LINE_LIMIT = 2_000
 
-_UNSAFE = re.compile(
+UNSAFE = re.compile(
     "["
     "\x00-\x1f\x7f-\x9f"  # C0 (with ESC, tab, newlines), DEL, C1
     "\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u3164\uffa0"  # soft hyphen, Arabic letter mark, fillers
@@ -48,6 +48,8 @@ _UNSAFE = re.compile(
     "\U000e0000-\U000e0fff"  # tags
     "]"
 )
+"""What rewrites a terminal, or cannot be seen on it."""
+
 _COMBINING_RUN = re.compile("([\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{3})[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+")  # fmt: skip # noqa: E501
 _SPACES = re.compile("[\t\n\r\v\f\x85\u2028\u2029]+")
 
@@ -59,7 +61,7 @@ def clean(text: str, limit: int = LINE_LIMIT) -> str:
     if len(text) <= limit and text.isascii() and text.isprintable():
         return text
     text = _SPACES.sub(" ", text[: 4 * limit])
-    text = _COMBINING_RUN.sub(r"\1", _UNSAFE.sub("", text))
+    text = _COMBINING_RUN.sub(r"\1", UNSAFE.sub("", text))
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
