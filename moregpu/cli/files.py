@@ -70,7 +70,7 @@ def load_job(path: str) -> JobFile:
     try:
         job = msgspec.toml.decode(place.read_bytes(), type=JobFile)
     except FileNotFoundError as error:
-        raise InvalidRequest(f"there is no file {path}") from error
+        raise _missing(path) from error
     except OSError as error:
         raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -96,7 +96,7 @@ def load(path: str) -> Any:
         source: Any = io.BytesIO(sys.stdin.buffer.read()) if path == STANDARD else Path(path)
         array = np.load(source, allow_pickle=False)
     except FileNotFoundError as error:
-        raise InvalidRequest(f"there is no file {path}") from error
+        raise _missing(path) from error
     except OSError as error:
         raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, SyntaxError, UnicodeError, MemoryError) as error:
@@ -175,7 +175,7 @@ def _from_safetensors(path: str, wanted: str) -> Any:
             file.seek(8 + length + begin)
             return np.frombuffer(file.read(end - begin), _DTYPES[entry.dtype]).reshape(entry.shape)
     except FileNotFoundError as error:
-        raise InvalidRequest(f"there is no file {path}") from error
+        raise _missing(path) from error
     except OSError as error:
         raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, struct.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MemoryError) as error:
@@ -189,3 +189,8 @@ def _to_safetensors(file: IO[bytes], array: Any) -> None:
     header += b" " * (-len(header) % 8)
     file.write(struct.pack("<Q", len(header)) + header)
     file.write(array.reshape(-1).view("u1").data if array.nbytes else b"")
+
+
+def _missing(path: str) -> InvalidRequest:
+    whole = "" if Path(path).is_absolute() else f" in {Path.cwd()}"
+    return InvalidRequest(f"there is no file {path}{whole}", "name one that is there; a path is read from this folder")

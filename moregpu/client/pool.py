@@ -95,6 +95,7 @@ class Pool(Kernels["Floats", float], Administration, Functions):
 
     def close(self) -> None:
         """Let the connections go; jobs go on, but for calls whose results are wanted by nobody now."""
+        self.is_closed = True
         self.end_calls(cancel=True)
         if self._link is not None:
             self._link.close()

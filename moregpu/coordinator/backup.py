@@ -105,7 +105,7 @@ def restore(file: Path, state: Path, passphrase: str, tokens: TokenStore | None 
     """
     state = state.expanduser().absolute()
     if not file.is_file():
-        raise NotConfigured(f"there is no file {file}")
+        raise NotConfigured(f"there is no file {file}", "name the file that `moregpu backup` wrote")
     with held_empty(state), _no_space(state):
         try:
             return _unpack(file, state, passphrase, tokens)

@@ -50,6 +50,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     task: TaskRow
     assignment: Assignment
     held: Held | None
+    is_blamed: bool = False
+    """Whether a worker of another owner blamed the task before, in the same words as this entry."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the task is all of its job."""
+        return self.task.spec.grains == (0, self.job.plan.grains)
 
     @property
     def ref(self) -> LeaseRef:

@@ -34,7 +34,7 @@ from moregpu.coordinator.judge import Judge
 from moregpu.coordinator.limits import DeskConfig
 from moregpu.coordinator.opening import StoredTensor
 from moregpu.coordinator.presence import Presence
-from moregpu.coordinator.printed import Printed
+from moregpu.coordinator.printed import JobLines
 from moregpu.coordinator.protocol import BlobRight, Clock, EventFeed, Offload, OpenTensor, Principal, WorkerSocket
 from moregpu.coordinator.proving import Proving
 from moregpu.coordinator.quotas import Quotas, bytes_left
@@ -113,7 +113,7 @@ class PoolDesk:
             config,
             self._dispatch.wake,
         )
-        self.printed: Printed = self._hub.printed
+        self.printed: JobLines = self._hub.printed
         """What functions printed."""
         self.attendance: Attendance = Attendance(self._chores, store, self._cancel_job)
         """Who follows the jobs that end with their submitter."""

@@ -199,12 +199,18 @@ def _stuck_reason(job: JobRow, task: TaskRow, fitting: Sequence[FleetWorker]) ->
 
 
 def _kind_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
-    return f"no worker accepts {job.plan.needs.kind}s"
+    return f"no worker accepts {job.plan.needs.kind}s{_let_in(job, job.plan.needs.kind + 's')}"
+
+
+def _let_in(job: JobRow, whom: str) -> str:
+    """What an owner does about it, where it is the owner's to say."""
+    return f"; `moregpu join --allow {whom}` on one lets them in" if job.plan.needs.own_code else ""
 
 
 def _consent_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
     groups = f" ({', '.join(OF_GROUP + group for group in job.submitter_groups)})" if job.submitter_groups else ""
-    return f"no worker accepts {job.plan.needs.kind}s from {job.submitter_name or job.submitter}{groups}"
+    kind, name = job.plan.needs.kind, job.submitter_name or job.submitter
+    return f"no worker accepts {kind}s from {name}{groups}{_let_in(job, f'{kind}s={name}')}"
 
 
 def _group_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:

@@ -21,7 +21,7 @@ from moregpu.coordinator.events import Feed
 from moregpu.coordinator.fleet import Fleet, Member, policy_of
 from moregpu.coordinator.limits import MAX_LINKS_UNCONFIRMED, DeskConfig
 from moregpu.coordinator.presence import Presence
-from moregpu.coordinator.printed import Printed
+from moregpu.coordinator.printed import JobLines
 from moregpu.coordinator.protocol import BlobRight, Clock, WorkerSocket
 from moregpu.coordinator.proving import Proving
 from moregpu.coordinator.results import Results
@@ -73,7 +73,7 @@ class Hub:
         self._results = results
         self._proving = proving
         self._feed = feed
-        self.printed = Printed()
+        self.printed = JobLines()
         """What functions printed."""
         self._chores = chores
         self._clock = clock

@@ -8,18 +8,19 @@ the workload finds the outputs right. Nothing that a worker claims loosens any o
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import msgspec
 
 from moregpu.blobs.local import BlobFiles
+from moregpu.coordinator import together
 from moregpu.coordinator.assigning import assignment_of
 from moregpu.coordinator.cases import Case, InputLost, Ruling, Sound, Wrong, claims, refuse_unplanned
 from moregpu.coordinator.decisions import Returned
 from moregpu.coordinator.limits import OFFLOAD_BYTES, OFFLOAD_FLOPS
-from moregpu.coordinator.opening import array_of, open_arrays, plain_part, shaped, windows
+from moregpu.coordinator.opening import Plain, array_of, open_arrays, plain_part, shaped, windows
 from moregpu.coordinator.protocol import Clock, Offload
 from moregpu.coordinator.store.protocol import (
     Accepted,
@@ -36,7 +37,7 @@ from moregpu.coordinator.store.protocol import (
 from moregpu.coordinator.trust import is_on_probation
 from moregpu.coordinator.wholes import Wholes
 from moregpu.errors import DigestMismatch, HandshakeFailed, MoreGPUError
-from moregpu.jobs import Blob, Check, Evidence, TaskState, Tensor
+from moregpu.jobs import AttemptState, Blob, Check, Evidence, TaskState, Tensor
 from moregpu.wire.api import ResultManifest
 from moregpu.wire.identity import verify
 from moregpu.wire.messages import Assignment, LeaseRef, Result, TaskError
@@ -150,9 +151,21 @@ class Judge:
                     task=task,
                     assignment=assignment,
                     held=item.held,
+                    is_blamed=await self._is_blamed(worker, job, task, entry.error),
                 )
             )
         return cases, rulings
+
+    async def _is_blamed(self, worker: WorkerRow, job: JobRow, task: TaskRow, error: TaskError | None) -> bool:
+        """Whether a worker of another owner failed the task by the same error as this one, which blames the task."""
+        if error is None or error.fault != "task" or not job.plan.needs.own_code:
+            return False
+        for attempt in task.attempts:
+            if attempt.state is AttemptState.REJECTED and attempt.error.startswith(f"{error.code}: "):
+                other = await self._store.worker(attempt.worker)
+                if other is not None and other.owner != worker.owner:
+                    return True
+        return False
 
     # -- the checks
 
@@ -163,16 +176,21 @@ class Judge:
             unsigned = Wrong("unsigned", "the result is not signed by its worker")
             return [self._failed(worker, case, unsigned) for case in cases], {}
 
-        def work() -> list[Sound | Wrong | InputLost]:
-            return [self._look(worker, case) for case in cases]
-
         began = self._clock.monotonic()
-        found = await self._offload(work) if _is_heavy(cases) else work()
-        self._wholes.rest_soon()
+        found: dict[int, Sound | Wrong | InputLost] = {**together.look(self._pool_id, worker.id, cases)}
+        rest = [case for case in cases if case.index not in found]
+
+        def work() -> None:
+            found.update({case.index: self._look(worker, case) for case in rest})
+
+        if rest:
+            await self._offload(work) if _is_heavy(rest) else work()
+            self._wholes.rest_soon()
         checking_s = (self._clock.monotonic() - began) / max(1, len(cases))
         ended: list[Accepted | Voted | Failed] = []
         sound: dict[int, Sound] = {}
-        for case, finding in zip(cases, found, strict=True):
+        for case in cases:
+            finding = found[case.index]
             if isinstance(finding, Sound):
                 sound[case.index] = finding
                 ended.append(self._accepted(case, finding, checking_s))
@@ -213,10 +231,14 @@ class Judge:
             raise Wrong("wrong-outputs", "an output that was not planned")
         kind = workload(assignment.kind)
         inputs = self._open_inputs(assignment, kind.by_digest)
+        outputs_made = shaped(entry.outputs, case.job.plan)
+        whole = OutputsDigest() if kind.by_digest and case.is_whole else None
         try:
             given = {
-                name: self._streamed(assignment, tensor) if kind.by_digest else plain_part(tensor, self._blobs)
-                for name, tensor in entry.outputs.items()
+                name: self._streamed(assignment, tensor, _beginning(whole, name, outputs_made[name]))
+                if kind.by_digest
+                else plain_part(tensor, self._blobs)
+                for name, tensor in sorted(entry.outputs.items())
             }
         except DigestMismatch as error:
             raise Wrong("wrong-outputs", f"an output cannot be opened: {error.detail}") from error
@@ -249,9 +271,8 @@ class Judge:
             evidence = Evidence(kind="agreed", workers=(*voters, worker.id))
         elif voters:
             evidence = msgspec.structs.replace(evidence, workers=(*voters, worker.id))
-        outputs_made = shaped(entry.outputs, case.job.plan)
         if kind.by_digest:
-            content = self._streamed_content(outputs_made) if _is_whole(case) else ""
+            content = whole.hex() if whole is not None else ""
         else:
             content = _content(outputs_made, given)
         return Sound(evidence=evidence, ran=ran, content=content, plain=given, voters=voters)
@@ -284,18 +305,15 @@ class Judge:
         except DigestMismatch as error:
             raise InputLost(f"an input cannot be opened: {error.detail}") from error
 
-    def _streamed(self, assignment: Assignment, tensor: Tensor) -> bytes:
-        """The content digest of what nobody looks into, of any length: a record of it is held at a time."""
-        plain = windows(tensor, self._blobs)
-        return scattered_digest(assignment.digest_key, tensor.dtype, tensor.part_shape, plain)
+    def _streamed(self, assignment: Assignment, tensor: Tensor, also: OutputsDigest | None = None) -> bytes:
+        """The content digest of what nobody looks into, of any length: a record of it is held at a time.
 
-    def _streamed_content(self, outputs: Mapping[str, Tensor]) -> str:
-        whole = OutputsDigest()
-        for name in sorted(outputs):
-            whole.begin(name, outputs[name].dtype, outputs[name].shape)
-            for window in windows(outputs[name], self._blobs):
-                whole.update(window)
-        return whole.hex()
+        `also` takes the same bytes, so that they are read and opened once.
+        """
+        plain = windows(tensor, self._blobs)
+        if also is not None:
+            plain = _passed_on(plain, also)
+        return scattered_digest(assignment.digest_key, tensor.dtype, tensor.part_shape, plain)
 
     def _describe(self, assignment: Assignment, tensor: Tensor, opened: Any, by_digest: bool) -> Any:
         if by_digest:
@@ -320,7 +338,7 @@ class Judge:
         if case.task.state is TaskState.DONE:
             outputs = case.task.outputs
         manifest = None
-        if _is_whole(case) and case.task.state is not TaskState.DONE:
+        if case.is_whole and case.task.state is not TaskState.DONE:
             manifest = ResultManifest(outputs=shaped(outputs, case.job.plan), dropped=not kept, digest=sound.content)
         return Accepted(
             ref=case.ref,
@@ -339,16 +357,17 @@ class Judge:
             error = TaskError(code="input-lost", message=str(finding), fault="task")
             return Failed(ref=case.ref, error=error, seconds=case.seconds, final=True)
         claimed = case.entry.error
-        # Where no submitter's own code runs, "the task's fault" is a claim that no worker may make: one lying worker
-        # would end every job it touches.
-        believed = ("worker", "task") if case.job.plan.needs.own_code else ("worker",)
-        fault = claimed.fault if claimed is not None and claimed.fault in believed else "engine"
+        # "The task's fault" is a claim that no worker may make alone: one lying worker would end every job it touches.
+        # Where a submitter's own code runs (an environment that nobody can build) two owners' workers who say the same
+        # are believed; the first one's word counts as a failed attempt, but not against that worker.
+        blames = claimed is not None and claimed.fault == "task" and case.job.plan.needs.own_code
+        fault = claimed.fault if claimed is not None and (claimed.fault == "worker" or blames) else "engine"
         return Failed(
             ref=case.ref,
             error=TaskError(code=finding.code, message=finding.message, fault=fault),
             proven_wrong=finding.proven,
             seconds=case.seconds,
-            final=fault == "task" or self._hopeless(case.job, case.task, worker.id),
+            final=(blames and case.is_blamed) or self._hopeless(case.job, case.task, worker.id),
         )
 
     def _ruling(self, case: Case, outcome: Accepted | Voted | Failed, done: Completed, sound: Sound | None) -> Ruling:
@@ -419,8 +438,17 @@ def _was_leased(task: TaskRow, worker: str, ref: LeaseRef) -> bool:
     )
 
 
-def _is_whole(case: Case) -> bool:
-    return case.task.spec.grains == (0, case.job.plan.grains)
+def _beginning(whole: OutputsDigest | None, name: str, tensor: Tensor) -> OutputsDigest | None:
+    """The digest of a job's outputs, at the next of them."""
+    if whole is not None:
+        whole.begin(name, tensor.dtype, tensor.shape)
+    return whole
+
+
+def _passed_on(pieces: Iterable[Plain], to: OutputsDigest) -> Iterator[Plain]:
+    for piece in pieces:
+        to.update(piece)
+        yield piece
 
 
 def _is_heavy(cases: Sequence[Case]) -> bool:

@@ -1,7 +1,8 @@
 """What functions printed: the newest lines of each job, in memory, for its owner.
 
 Bounded in every way: lines of a job (the oldest go), jobs (the one that printed longest ago goes), and lines a second
-of a job. What is left out is counted, and a line says so.
+of a job (`moregpu.wire.printed`). They are words for people who look on, and no part of a result: the program that
+called has had them on its terminal, and a coordinator that starts again begins with none.
 """
 
 from __future__ import annotations
@@ -11,15 +12,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-MAX_LINES = 2000
-"""Of one job."""
+from moregpu.wire.printed import JOB_BURST_LINES, JOB_LINES, JOB_LINES_PER_S, LINE_CHARACTERS, LineBudget
 
 MAX_JOBS = 500
-MAX_LINE = 4000
-"""Characters of a line."""
-
-LINES_A_SECOND = 500
-BURST = 2000
 
 
 class PrintedLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,15 +29,13 @@ class PrintedLine(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Job:
     def __init__(self) -> None:
-        self.lines: deque[PrintedLine] = deque(maxlen=MAX_LINES)
+        self.lines: deque[PrintedLine] = deque(maxlen=JOB_LINES)
         self.count = 0
-        self.room = float(BURST)
-        self.at = 0.0
-        self.left_out = 0
+        self.budget = LineBudget(JOB_BURST_LINES, JOB_LINES_PER_S)
         self.listeners: dict[object, Callable[[], None]] = {}
 
 
-class Printed:
+class JobLines:
     """The lines of all jobs."""
 
     def __init__(self) -> None:
@@ -51,17 +44,13 @@ class Printed:
     def add(self, job: str, task: int, worker: str, lines: Sequence[str], at: float) -> None:
         """A task printed lines. Their text is clean already."""
         kept = self._job(job)
-        kept.room = min(float(BURST), kept.room + (at - kept.at) * LINES_A_SECOND) if kept.at else kept.room
-        kept.at = at
+        kept.budget.tick(at)
         for text in lines:
-            if kept.room < 1.0:
-                kept.left_out += 1
+            if not kept.budget.allows():
                 continue
-            if kept.left_out:
-                self._append(kept, task, worker, f"… {kept.left_out} lines are left out", at)
-                kept.left_out = 0
-            kept.room -= 1.0
-            self._append(kept, task, worker, text[:MAX_LINE], at)
+            if said := kept.budget.said():
+                self._append(kept, task, worker, said, at)
+            self._append(kept, task, worker, text[:LINE_CHARACTERS], at)
         for tell in list(kept.listeners.values()):
             tell()
 

@@ -15,7 +15,7 @@ from moregpu.workloads import JobSpec
 if TYPE_CHECKING:
     from moregpu.coordinator.attendance import Attendance
     from moregpu.coordinator.cases import Ruling
-    from moregpu.coordinator.printed import Printed
+    from moregpu.coordinator.printed import JobLines
     from moregpu.coordinator.quotas import Quotas
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class Desk(Protocol):
     pool_name: str
     attendance: Attendance
     """Who follows the jobs that end with their submitter."""
-    printed: Printed
+    printed: JobLines
     """What functions printed."""
 
     async def submit(self, who: Principal, spec: JobSpec, idempotency_key: str, wait_s: float) -> JobRow:

@@ -7,6 +7,7 @@ up, and no constructor but a built-in one is called. Otherwise it is a `RemoteEr
 from __future__ import annotations
 
 import builtins
+import re
 import traceback
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -48,7 +49,12 @@ class RemoteTraceback(Exception):
     """The `__cause__` of what a call raised: the traceback, as it was printed there."""
 
     def __str__(self) -> str:
-        return f"\n\n{self.args[0]}"
+        return f"\n\n{shown(self.args[0])}"
+
+
+def shown(text: str) -> str:
+    """Text of a stranger's as people may see it, its lines kept: what could steer a terminal is spelt out."""
+    return _STEERS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def describe(error: BaseException, *, cause: Cause = "raised", skip: int = 0) -> Failure:
@@ -91,10 +97,10 @@ def rebuilt(failure: Failure, *, where: str = "", types: Mapping[str, type] | No
     if error is None:
         name = failure.type.partition(":")[2]
         text = f"{name}: {failure.text}" if name and failure.cause == "raised" else failure.text
-        error = RemoteError(text, cause=failure.cause, type=failure.type)
+        error = RemoteError(shown(text), cause=failure.cause, type=shown(failure.type))
     for note in (*failure.notes, where):
         if note:
-            error.add_note(note)
+            error.add_note(shown(note))
     if failure.traceback:
         error.__cause__ = RemoteTraceback(failure.traceback)
     return error
@@ -106,7 +112,9 @@ def _itself(failure: Failure, types: Mapping[str, type] | None) -> Exception | N
         return None
     try:
         held = decode(failure.value, types=types)
-        arguments, variables = held["args"], held["vars"]
+        # Python prints an uncaught exception's own words as they are, and who wrote them is a stranger.
+        arguments = tuple(shown(each) if isinstance(each, str) else each for each in held["args"])
+        variables = held["vars"]
         # A class of somebody's own may do anything in its constructor; what it would have set is in `vars`.
         own = kind.__module__ != builtins.__name__
         error = kind.__new__(kind, *arguments) if own else kind(*arguments)
@@ -128,6 +136,9 @@ def _class_of(name: str, types: Mapping[str, type] | None) -> type[Exception] | 
     plain = kind.__module__ == builtins.__name__ or kind.__new__ in _BUILT_IN_NEW
     return kind if plain else None
 
+
+_STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters but tab and newline (ESC and C1 begin a terminal's commands), and what turns text around."""
 
 _OF_THE_CALLER = ("builtins:StopIteration", "builtins:StopAsyncIteration", "concurrent.futures._base:CancelledError")
 """What generators, loops and futures say themselves: from elsewhere it would end the caller's own, or never arrive."""

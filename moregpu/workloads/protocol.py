@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -45,7 +45,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     vram_bytes: int = 0  # of a GPU
     own_code: bool = False
     """It runs its submitter's own code: a worker's owner says whose; a time limit is each grain's, and how long one
-    takes is nobody's to foresee; and a worker is believed that a failure is the task's fault."""
+    takes is nobody's to foresee; and two owners' workers are believed that a failure is the task's fault."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +107,14 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: str
     worst_ratio: float = 0.0  # largest |error| / bound; inf where not comparable
+
+
+class Inline(NamedTuple):
+    """A task whose tensors all travelled in messages, whole: their bytes by name, as long as `task` says."""
+
+    task: TaskSpec
+    inputs: Mapping[str, bytes]
+    outputs: Mapping[str, bytes]
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +202,13 @@ class Workload(Protocol[Spec]):
         entropy: Callable[[int], bytes],
     ) -> Evidence | Rejected:
         """Judge a task's outputs against its inputs."""
+        ...
+
+    def check_alike(self, tasks: Sequence[Inline]) -> Sequence[Evidence | None]:
+        """Evidence for those of many tiny tasks that are seen to be right when they are looked at together.
+
+        None for each that must be judged alone, by `check`: nobody is found wrong here.
+        """
         ...
 
     def agree(

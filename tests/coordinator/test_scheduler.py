@@ -482,6 +482,17 @@ def needing(memory: int = 0, time_limit_s: float | None = None, **needs: Any) ->
             [rows.worker(consent={"kernel": ["group:lab"]})],
             "no worker accepts kernels from group:lab",
         ),
+        # what runs its submitter's own code is an owner's to let in: the step is named
+        (
+            needing(own_code=True),
+            [rows.worker(kinds=("function",))],
+            "no worker accepts kernels; `moregpu join --allow kernels` on one lets them in",
+        ),
+        (
+            needing(own_code=True),
+            [rows.worker(consent={"kernel": ["bob"]})],
+            "no worker accepts kernels from alice; `moregpu join --allow kernels=alice` on one lets them in",
+        ),
         (needing(cores=999), [rows.worker()], "no worker here has a device with 999 cores"),
         (needing(group="lab"), [rows.worker()], "no connected worker is in the group 'lab'"),
         (needing(engine="gpu"), [rows.worker()], "no worker here offers a GPU"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import traceback
 from concurrent.futures import CancelledError, Future
 
 import pytest
@@ -181,3 +182,18 @@ def test_arguments_that_cannot_travel_leave_class_and_text() -> None:
     error = rebuilt(caught(fail))
     assert type(error) is RemoteError
     assert "ValueError: <built-in function print>" in str(error)
+
+
+def test_what_a_stranger_wrote_steers_no_terminal_whatever_prints_it() -> None:
+    steering = "\x1b]52;c;cm0=\x07\x9b2J\u202e"
+    value = b"".join(encode({"args": (f"one\n\ttwo {steering}", 3, "Zoë"), "vars": {}}))
+    hostile = Failure(
+        cause="raised", type="builtins:ValueError", text=steering, traceback=f"Traceback:\n  {steering}",
+        notes=(steering,), value=value,
+    )  # fmt: skip
+    for failure in (hostile, Failure(cause="crashed", type=steering, text=steering, traceback=steering)):
+        error = rebuilt(failure, where=f"on worker {steering}")
+        printed = "".join(traceback.format_exception(error))
+        assert not any(mark in printed for mark in "\x1b\x07\x9b\u202e")
+        assert "\\x1b]52" in printed
+    assert rebuilt(hostile).args == ("one\n\ttwo \\x1b]52;c;cm0=\\x07\\x9b2J\\u202e", 3, "Zoë")

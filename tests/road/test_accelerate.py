@@ -60,6 +60,23 @@ def test_of_pools_that_were_installed_the_latest_is_used(installed: Pool) -> Non
         assert [job.submitter for job in later.jobs()] == [later.me().id]
 
 
+def test_a_closed_pool_is_not_opened_again_behind_anybodys_back(installed: Pool) -> None:
+    @accelerate
+    def double(x: int) -> int:
+        return 2 * x
+
+    with moregpu.connect(token=installed.create_token(TokenRequest(label="closed")).line) as closed:
+        accelerate.install(closed)  # type: ignore[attr-defined]
+        assert double(1) == 2
+    with pytest.raises(NotConfigured, match="closed") as refused:
+        double(2)
+    assert "accelerate.install" in (refused.value.hint or "")
+    with pytest.raises(RuntimeError, match="closed"):
+        closed.submit(abs, -1)
+    accelerate.install(installed)  # type: ignore[attr-defined]
+    assert double(2) == 4
+
+
 def test_one_accelerated_function_may_call_another(installed: Pool) -> None:
     @accelerate
     def inner(x: int) -> int:

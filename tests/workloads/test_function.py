@@ -93,6 +93,7 @@ def test_calls_that_need_a_process_or_a_life_of_their_own_are_tasks_of_their_own
         (spec(b"a", requires=("numpy @ https://elsewhere/x.whl",)), "not a package of an index"),
         (spec(b"a", requires=("--index-url=https://elsewhere",)), "not a package of an index"),
         (spec(b"a", python="2"), "no minor version"),
+        (spec(b"a", idempotent=False, check="agree"), "only once"),
         (FunctionSpec(calls=(1,), inputs={"arguments": line(b"a")}), "needs the input 'program'"),
         (FunctionSpec(calls=(2,), inputs={"program": line(b"p"), "arguments": line(b"a")}), "take 2 bytes"),
         (FunctionSpec(calls=(), inputs={"program": line(b""), "arguments": line(b"")}), "program is empty"),

@@ -145,10 +145,17 @@ accelerate.install = install  # type: ignore[attr-defined]
 
 
 def default_pool() -> Functions:
-    """The installed pool; else one that is connected now, and kept. Raises `NotConfigured`, `Unreachable`."""
+    """The installed pool; else one that is connected now, and kept. Raises `NotConfigured`, `Unreachable`.
+
+    A pool that was closed is not opened again behind anybody's back: who closed it installs another.
+    """
     with _lock:
         if not _installed:
             from moregpu.client.pool import connect
 
             _installed.append(connect())
+        if _installed[0].is_closed:
+            raise NotConfigured(
+                "the pool that @accelerate uses was closed", "accelerate.install(moregpu.connect()) names another"
+            )
         return _installed[0]

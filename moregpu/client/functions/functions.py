@@ -36,6 +36,8 @@ class Functions(Executor):
     Nothing runs here unless it says so.
     """
 
+    is_closed = False
+    """Whether it takes no calls any more."""
     _caller: Caller | None = None
     _calls: Calls | None = None
     _calls_lock = threading.Lock()
@@ -162,6 +164,8 @@ class Functions(Executor):
         from moregpu.client.functions.caller import Caller
 
         with self._calls_lock:
+            if self.is_closed:
+                raise RuntimeError("the pool was closed: connect again to submit calls")
             if self._caller is None:
                 self._caller = Caller(self.link, self.blobs, self._threads_for_calls, self._by_http, PATIENCE_S)
             return self._caller

@@ -12,7 +12,7 @@ def show(function: str, printed: Printed) -> None:
     """Write lines to stderr, prefixed; whoever reads this program's output gets none of them."""
     head = clean(f"{function} on {printed.worker or 'a worker'}", 200)
     try:
-        sys.stderr.write("".join(f"[{head}] {clean(line, 4000)}\n" for line in printed.lines))
+        sys.stderr.write("".join(f"[{head}] {clean(line)}\n" for line in printed.lines))
         sys.stderr.flush()
     except (OSError, ValueError):
         pass  # nobody reads it

@@ -5,9 +5,11 @@ It is forked from the zygote, so it starts in milliseconds; whatever it calls ma
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import random
+import resource
 import socket
 import sys
 from types import CoroutineType
@@ -75,8 +77,8 @@ class Child:
             _flush()
             try:
                 self._journal.add(made)
-            except (OSError, MemoryError, ValueError):
-                self._journal.add(record(Status.FAILURE, packed(_TOO_LARGE)))
+            except (OSError, MemoryError, ValueError) as error:
+                self._journal.add(record(Status.FAILURE, packed(_too_large(made, error))))
         if order.region is not None:
             self._regions.forget([order.region])
 
@@ -128,7 +130,20 @@ def _failure(error: BaseException) -> Failure:
         return Failure(cause="raised", type=f"{type(error).__module__}:{type(error).__qualname__}", text=text)
 
 
-_TOO_LARGE = Failure(cause="memory", text="the result is larger than what a task's results may take here")
+def _too_large(made: list[bytes | memoryview], error: Exception) -> Failure:
+    """Why a record found no room: the limit of a task's results (of files, here), or of this sandbox's memory."""
+    size_mib = sum(memoryview(part).nbytes for part in made) / (1 << 20)
+    most_mib = resource.getrlimit(resource.RLIMIT_FSIZE)[0] >> 20
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM or most_mib < 0:
+        why = "it needs more memory than the sandbox has left"
+    else:
+        why = (
+            f"all results of one task may take {most_mib:,} MiB: return it in parts, or give each call a task of its "
+            'own (isolate="task")'
+        )
+    return Failure(cause="memory", text=f"the result takes {size_mib:,.0f} MiB; {why}")
+
+
 _FRAMES = 2
 """Of the traceback, that are ours."""
 

@@ -16,7 +16,7 @@ from moregpu.encoding.records import Status, record
 from moregpu.worker.functions.calls import CallTask, Records
 from moregpu.worker.functions.cell import Cell
 from moregpu.worker.functions.frames import Call, Load
-from moregpu.worker.functions.printed import Printed
+from moregpu.worker.functions.printed import TaskLines
 from moregpu.worker.sandbox.start import Confinement
 from moregpu.worker.sandbox.usage import resident_bytes
 from moregpu.worker.throttle.duty import DutyMeter
@@ -74,7 +74,7 @@ class Lane:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self.idle_since = self._loop.time()
-        self._printed = Printed(self._loop.time)
+        self._printed = TaskLines(self._loop.time)
         self._first_words: list[str] = []
         self._records = Records()
         self._meter = DutyMeter()

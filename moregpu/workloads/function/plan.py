@@ -63,6 +63,8 @@ def refuse_invalid(spec: FunctionSpec) -> None:
             raise InvalidJob(
                 f"the requirement {requirement[:80]!r} is not a package of an index", "name it as pip does: numpy>=2"
             )
+    if spec.check == "agree" and not spec.idempotent:
+        raise InvalidJob("a call that may run only once cannot be made by a second worker, too", "leave check out")
     if re.fullmatch(r"3\.\d{1,2}", spec.python) is None:
         raise InvalidJob(f"{spec.python[:20]!r} is no minor version of Python", 'write it as "3.12"')
 

@@ -314,6 +314,19 @@ def test_a_large_result_travels_and_its_memory_goes_back(tmp_path: Path) -> None
     with_room(tmp_path, story)
 
 
+def test_a_result_beyond_what_a_task_may_give_names_the_limit_and_the_next_one_travels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moregpu.worker.functions.room.MAX_RESULT_BYTES", 8 << 20)  # a sandbox's limit of files
+
+    async def story(room: FunctionRoom, owner: Owner) -> None:
+        failed = failure(await called(room, owner, 1, lambda size: bytes(size), 20 << 20), "memory")
+        assert "takes 20 MiB" in failed.text and "may take 8 MiB" in failed.text and "isolate" in failed.text
+        assert await called(room, owner, 2, lambda size: bytes(size), 4 << 20) == bytes(4 << 20)
+
+    with_room(tmp_path, story)
+
+
 def test_a_script_has_its_payload_and_leaves_its_result(tmp_path: Path) -> None:
     async def story(room: FunctionRoom, owner: Owner) -> None:
         text = "print('hello', payload)\nif __name__ == '__main__':\n    result = payload * 2\n"

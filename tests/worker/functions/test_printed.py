@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moregpu.worker.functions.printed import BURST_LINES, LINE_CHARACTERS, LINES_PER_S, TASK_BYTES, Printed
+from moregpu.wire.printed import LINE_CHARACTERS, TASK_BURST_LINES, TASK_BYTES, TASK_LINES_PER_S
+from moregpu.worker.functions.printed import TaskLines
 
 
 class Clock:
@@ -18,7 +19,7 @@ class Clock:
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=40), max_size=30), st.data())
 def test_lines_come_whole_however_they_are_read(lines: list[str], data: st.DataObject) -> None:
-    printed = Printed(Clock())
+    printed = TaskLines(Clock())
     text = "\n".join(lines).encode()
     got: list[str] = []
     while text:
@@ -31,24 +32,24 @@ def test_lines_come_whole_however_they_are_read(lines: list[str], data: st.DataO
 
 def test_too_many_lines_are_counted_and_left_out() -> None:
     clock = Clock()
-    printed = Printed(clock)
-    assert len(printed.take(b"x\n" * (BURST_LINES + 70))) == BURST_LINES
+    printed = TaskLines(clock)
+    assert len(printed.take(b"x\n" * (TASK_BURST_LINES + 70))) == TASK_BURST_LINES
     clock.now = 0.1
-    assert len(printed.take(b"y\n" * 1000)) == LINES_PER_S / 10
+    assert len(printed.take(b"y\n" * 1000)) == TASK_LINES_PER_S / 10
     (last,) = printed.end()
-    assert str(70 + 1000 - LINES_PER_S // 10) in last
+    assert str(70 + 1000 - TASK_LINES_PER_S // 10) in last
 
 
 def test_one_task_s_noise_is_not_the_next_one_s() -> None:
-    printed = Printed(Clock())
-    printed.take(b"x\n" * (BURST_LINES + 1) + b"unfinished")
+    printed = TaskLines(Clock())
+    printed.take(b"x\n" * (TASK_BURST_LINES + 1) + b"unfinished")
     printed.begin()
     assert printed.take(b"next\n") == ["next"]
     assert printed.end() == []
 
 
 def test_long_lines_are_cut_and_bytes_are_bounded() -> None:
-    printed = Printed(Clock())
+    printed = TaskLines(Clock())
     (line,) = printed.take(b"z" * 10 * LINE_CHARACTERS + b"\n")
     assert len(line) <= LINE_CHARACTERS + 2
     total = sum(len(line) for _ in range(300) for line in printed.take(b"w" * LINE_CHARACTERS * 4 + b"\n"))
@@ -56,7 +57,7 @@ def test_long_lines_are_cut_and_bytes_are_bounded() -> None:
 
 
 def test_a_line_without_end_takes_no_memory() -> None:
-    printed = Printed(Clock())
+    printed = TaskLines(Clock())
     for _ in range(100):
         assert printed.take(b"q" * 65536) == []
     assert sum(map(len, printed.end())) <= LINE_CHARACTERS + 2

@@ -1,0 +1,132 @@
+"""A function's job among workers that say that it is to blame: one of them alone is never believed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from moregpu.encoding.records import Status, record
+from moregpu.jobs import JobState, Tensor
+from moregpu.wire.messages import Assignment, Hello, ResultEntry, TaskError
+from moregpu.wire.statement import Ran, content_digest, described, statement_of
+from moregpu.workloads.function.spec import FunctionSpec
+from tests.coordinator.room.pool import ANN, room
+from tests.coordinator.room.test_agreement import of_owner
+from tests.rogue.workers import HonestWorker
+
+REFUSED = TaskError(code="environment-refused", message="no set of wheels satisfies nothing-of-the-kind", fault="task")
+
+
+class Calls(HonestWorker):
+    """Takes functions of one call each, and gives a record of nothing for it."""
+
+    def hello(self, h: bytes) -> Hello:
+        return msgspec.structs.replace(super().hello(h), kinds=["kernel", "function"])
+
+    def compute(self, assignment: Assignment) -> ResultEntry:
+        results = b"".join(record(Status.VALUE, [b"\x00"]))
+        tensor = Tensor(dtype="uint8", shape=(len(results),), data=results)
+        key = assignment.digest_key
+        statement = statement_of(
+            assignment,
+            pool=self.pool.pool_id,
+            worker=self.id,
+            inputs={
+                name: described(given, content_digest(key, given.dtype, given.part_shape, self.open(given)))
+                for name, given in assignment.inputs.items()
+            },
+            outputs={"results": described(tensor, content_digest(key, "uint8", tensor.shape, results))},
+            ran=Ran(device="cpu", driver="1", duty=1.0, seconds=0.0),
+        )
+        return self.entry(assignment, statement, {"results": tensor})
+
+
+class Blames(Calls):
+    """Says of every task that it is to blame itself."""
+
+    error = REFUSED
+
+    def compute(self, assignment: Assignment) -> ResultEntry:
+        return ResultEntry(task=assignment.task, attempt=assignment.attempt, token=assignment.token, error=self.error)
+
+
+class BlamesOtherwise(Blames):
+    """The same, with another story."""
+
+    error = TaskError(code="input-lost", message="there is nothing", fault="task")
+
+
+def job(**fields: Any) -> FunctionSpec:
+    def line(data: bytes) -> Tensor:
+        return Tensor(dtype="uint8", shape=(len(data),), data=data)
+
+    return FunctionSpec(calls=(1,), inputs={"program": line(b"a program"), "arguments": line(b"a")}, **fields)
+
+
+def test_one_worker_that_blames_a_function_ends_no_job_of_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            liar = await of_owner(here, "mallory", Blames)
+            row = await here.desk.submit(ANN, job(), "", 0.0)
+            await liar.until(lambda: bool(liar.verdicts))
+            await of_owner(here, "ann", Calls)
+            assert (await here.ended(row)).state is JobState.DONE
+
+    asyncio.run(run())
+
+
+def test_workers_of_one_owner_are_one_voice(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            liars = [await of_owner(here, "mallory", Blames, name) for name in ("one", "two")]
+            honest = await of_owner(here, "ann", Calls)
+            honest.computes = False
+            row = await here.desk.submit(ANN, job(), "", 0.0)
+            await here.until(lambda: all(liar.verdicts for liar in liars) or honest.assigned)
+            honest.computes = True
+            if honest.assigned:
+                await honest.work(honest.assigned)
+            assert (await here.ended(row)).state is JobState.DONE
+
+    asyncio.run(run())
+
+
+def test_two_owners_workers_that_say_the_same_are_believed_and_nobody_else_is_asked(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            workers = [await of_owner(here, owner, Blames) for owner in ("ann", "bob", "eve")]
+            row = await here.ended(await here.desk.submit(ANN, job(retries=9), "", 0.0))
+            assert row.state is JobState.FAILED and row.error is not None
+            assert "environment-refused: no set of wheels" in (row.error.detail or "")
+            assert sum(len(worker.assigned) for worker in workers) == 2
+
+    asyncio.run(run())
+
+
+def test_two_owners_workers_with_different_stories_are_not(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            liars = [await of_owner(here, "ann", Blames), await of_owner(here, "bob", BlamesOtherwise)]
+            honest = await of_owner(here, "eve", Calls)
+            honest.computes = False
+            row = await here.desk.submit(ANN, job(retries=9), "", 0.0)
+            await here.until(lambda: all(liar.verdicts for liar in liars) or honest.assigned)
+            honest.computes = True
+            if honest.assigned:
+                await honest.work(honest.assigned)
+            assert (await here.ended(row)).state is JobState.DONE
+
+    asyncio.run(run())
+
+
+def test_where_nobody_else_is_there_the_job_ends_with_its_last_try(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            alone = await of_owner(here, "ann", Blames)
+            row = await here.ended(await here.desk.submit(ANN, job(retries=3), "", 0.0))
+            assert row.state is JobState.FAILED and len(alone.assigned) == 3
+
+    asyncio.run(run())
