@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -53,10 +54,13 @@ VALUES = struct.pack("<2f", -1.0, 2.0)
 
 
 def children() -> list[psutil.Process]:
-    """Compute children of this process."""
-    return [
-        child for child in psutil.Process().children() if "moregpu.worker.child" in " ".join(child.cmdline())
-    ]  # fmt: skip
+    """Compute children of this process. What has ended and was not collected yet (another test's) has no words."""
+    found: list[psutil.Process] = []
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            if "moregpu.worker.child" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 # ---- the road of a task ----

@@ -260,7 +260,9 @@ def test_a_child_that_is_busy_for_long_is_not_called_hung() -> None:
     with_compute(story, hang_s=2.0)
 
 
-def test_a_stopped_task_ends_at_its_next_pause_point_and_a_queued_one_at_once() -> None:
+def test_a_stopped_task_ends_at_its_next_pause_point_and_a_queued_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moregpu.worker.compute.STOP_S", DEADLINE_S)  # a slice takes long where others have the cores
+
     async def story(compute: Compute, owner: Owner) -> None:
         regions = RegionPool()
         long_task(compute, regions, 1)
@@ -293,7 +295,8 @@ def test_a_pause_loses_nothing_and_computes_nothing() -> None:
         other = long_task(compute, regions, 2, size=1500)
         assert isinstance(await owner.answer(2), Done)
         undisturbed = np.frombuffer(other.view(0, 1500 * 1500 * 4), "<f4").copy()
-        assert np.array_equal(product, undisturbed)
+        # Not to the bit: pieces follow what was learnt of the speed, and sums depend on where they are cut.
+        assert np.allclose(product, undisturbed, rtol=1e-4, atol=1e-3)
         assert compute.replaced == 0
 
     with_compute(story)
