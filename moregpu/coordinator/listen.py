@@ -25,6 +25,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from moregpu.coordinator.cork import Corked
 from moregpu.coordinator.handover import HandingProtocol
+from moregpu.coordinator.secured import BUFFER_BYTES, Secured
 from moregpu.platform.logs import facts
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 HEAD_S = 10.0
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HANDSHAKES = 256
-"""A handshake holds up to 400 KiB of buffers while it lasts."""
+"""A handshake holds some 50 KiB of buffers while it lasts."""
 MAX_CONNECTIONS = 16_384
 """10,000 workers, and everybody who asks."""
 KEEP_ALIVE_S = 75
@@ -70,6 +71,7 @@ class Doorway(Server):
         )
         self.config.load()
         self._context = context
+        self._buffer = memoryview(bytearray(0 if context is None else BUFFER_BYTES))
         self._listeners = listeners
         self._idle: dict[WatchedHttp, None] = {}  # in the order they fell idle
         self._handshakes: dict[asyncio.Task[None], None] = {}
@@ -145,15 +147,26 @@ class Doorway(Server):
         try:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await asyncio.get_running_loop().connect_accepted_socket(
-                self._protocol,
-                connection,
-                ssl=self._context,
-                ssl_handshake_timeout=None if self._context is None else HEAD_S,
-            )
+            if self._context is None:
+                await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+            else:
+                await self._secure(connection, self._context)
         except (OSError, TimeoutError) as error:  # plain HTTP, TLS 1.2, silence, or gone
             log.debug("a TLS handshake failed", extra=facts(why=str(error)))
             connection.close()
+
+    async def _secure(self, connection: socket.socket, context: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        shaken: asyncio.Future[None] = loop.create_future()
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: Secured(context, self._buffer, self._protocol(), shaken), connection
+        )
+        try:
+            async with asyncio.timeout(HEAD_S):
+                await shaken
+        except BaseException:
+            transport.abort()
+            raise
 
     def _shaken(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
         self._handshakes.pop(task, None)
