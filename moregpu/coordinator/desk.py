@@ -216,7 +216,7 @@ class PoolDesk:
 
     def bytes_left(self, who: Principal) -> int | None:
         """Sealed bytes that somebody may still upload; None when there is no limit."""
-        return bytes_left(self.quotas, self.store, who)
+        return bytes_left(self.quotas, self.store, self._blobs, who)
 
     def open_tensor(self, tensor: Tensor) -> OpenTensor:
         """Open a stored tensor (inline or blob) for rendering."""

@@ -69,7 +69,7 @@ class Intake:
         Raises `InvalidJob`, `TooLarge`, `OutOfSpace`, `OverQuota`, `KeyReused`.
         """
         try:
-            refuse_job(self._quotas(), self._store, who)
+            refuse_job(self._quotas(), self._store, self._blobs, who)
             ready, plan = await self._ready(who, spec)
         except MoreGPUError:
             row = await self._earlier(who, idempotency_key, spec)

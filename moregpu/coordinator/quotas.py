@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from moregpu.blobs.local import BlobFiles
 from moregpu.coordinator.protocol import Principal
 from moregpu.coordinator.store.protocol import Store
 from moregpu.errors import OverQuota
@@ -20,7 +21,12 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     stored_bytes: Annotated[int, Meta(title="Bytes", description="Inputs and results, sealed", ge=0)] | None = None
 
 
-def refuse_job(quotas: Quotas, store: Store, who: Principal) -> None:
+OTHERS_SHARE = 0.1
+"""Of what blobs may take of the disk, for those who hold less than half of what is there: one submitter that fills the
+disk would have everybody else refused, and their results let go to make room for its own."""
+
+
+def refuse_job(quotas: Quotas, store: Store, blobs: BlobFiles, who: Principal) -> None:
     """Raise `OverQuota` when somebody has as many jobs, or more bytes, than they may."""
     if who.role == "admin":
         return
@@ -35,14 +41,20 @@ def refuse_job(quotas: Quotas, store: Store, who: Principal) -> None:
             f"your jobs that wait ask for {quotas.needs} different groups, devices, sizes of memory or speeds",
             "wait until some have started: each of them is looked for at every lease",
         )
-    refuse_bytes(0, bytes_left(quotas, store, who))
+    refuse_bytes(0, bytes_left(quotas, store, blobs, who))
 
 
-def bytes_left(quotas: Quotas, store: Store, who: Principal) -> int | None:
+def bytes_left(quotas: Quotas, store: Store, blobs: BlobFiles, who: Principal) -> int | None:
     """Sealed bytes that somebody may still upload; below 0 when they have too many; None when there is no limit."""
-    if who.role == "admin" or quotas.stored_bytes is None:
+    if who.role == "admin":
         return None
-    return quotas.stored_bytes - store.bytes_of(who.id)
+    held, used = store.bytes_of(who.id), blobs.used_bytes()
+    left = None if quotas.stored_bytes is None else quotas.stored_bytes - held
+    if 2 * held <= used:
+        return left
+    free = blobs.free_bytes()
+    room = free - int(OTHERS_SHARE * (used + free))
+    return room if left is None else min(room, left)
 
 
 def refuse_bytes(wanted: int, left: int | None) -> None:
@@ -50,6 +62,6 @@ def refuse_bytes(wanted: int, left: int | None) -> None:
     if left is None or wanted <= left:
         return
     what = f"{wanted:,} bytes are more than the {left:,} that are left to you here" if left >= 0 else (
-        f"you keep {-left:,} bytes more here than the pool gives one submitter"
+        f"you keep {-left:,} bytes more here than the pool gives one submitter now"
     )  # fmt: skip
     raise OverQuota(what, "forget results that you no longer need: DELETE /v1/jobs/{id}?purge=1")

@@ -12,12 +12,13 @@ from blake3 import blake3
 
 from moregpu.cli.serve import _size
 from moregpu.coordinator import intake
+from moregpu.coordinator.server import ServeConfig
 from moregpu.errors import InvalidRequest
 from moregpu.jobs import Blob
 from moregpu.wire.api import TokenView
 from moregpu.wire.invite import parse_client_line
 
-from .conftest import Pool
+from .conftest import Pool, Running
 
 
 @pytest.fixture(autouse=True)
@@ -113,3 +114,21 @@ def test_inputs_of_a_crowd_of_jobs_wait_on_the_disk_and_not_in_memory(
     assert [type(kept(large)) for _ in range(4)] == [bytes, bytes, Blob, Blob]
     assert type(kept(small)) is bytes
     assert pool.submit(pool.token("submitter"))
+
+
+def test_who_holds_most_of_what_is_kept_leaves_the_last_of_the_disk_to_the_others(
+    config: ServeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Running(config) as pool:
+        hog, other = pool.token("submitter"), pool.token("submitter")
+        assert pool.ask("POST", "/v1/blobs", hog, os.urandom(900_000)).status == 201
+        used = pool.services.blobs.used_bytes()
+        monkeypatch.setattr(pool.services.blobs, "free_bytes", lambda: used // 20)
+        job = {"kind": "kernel", "operation": "relu", "size": 4}
+        for refused in (pool.ask("POST", "/v1/blobs", hog, os.urandom(20_000)), pool.ask("POST", "/v1/jobs", hog, job)):
+            assert (refused.status, refused.code) == (403, "over-quota")
+            assert "forget results" in refused.json()["hint"]
+        assert pool.ask("POST", "/v1/jobs", other, job).status == 201
+        assert pool.ask("POST", "/v1/blobs", other, os.urandom(20_000)).status == 201
+        monkeypatch.setattr(pool.services.blobs, "free_bytes", lambda: used)
+        assert pool.ask("POST", "/v1/blobs", hog, os.urandom(20_000)).status == 201
