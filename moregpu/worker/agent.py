@@ -238,8 +238,11 @@ class Agent:
                     await connections.stay()
                 finally:
                     deciding.cancel()
-        except* MoreGPUError as errors:
-            raise errors.exceptions[0] from None
+        except ExceptionGroup as errors:  # what `except*` raises is wrapped again by Python 3.11.2, as Debian 12 has it
+            typed, others = errors.split(MoreGPUError)
+            if typed is None or others is not None:
+                raise
+            raise typed.exceptions[0] from None
         finally:
             if self._settling is not None:
                 self._settling.cancel()
