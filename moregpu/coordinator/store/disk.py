@@ -76,8 +76,8 @@ class Disk(Protocol):
         """Ended jobs, newest first."""
         ...
 
-    def find_jobs(self, prefix: str, limit: int) -> list[str]:
-        """Ids that begin with `prefix`, in order."""
+    def find_jobs(self, prefix: str, submitter: str | None, limit: int) -> list[str]:
+        """Ids that begin with `prefix`, of one submitter's jobs or of all, in order."""
         ...
 
     def tasks(self, job: str) -> list[TaskRow]:

@@ -80,10 +80,11 @@ class BookStore(CommittedBook):
         rows.update({row.id: row for row in self._book.jobs.rows.values() if matches(row, wanted)})
         return [rows[id] for id in sorted(rows, reverse=True)[:limit]]
 
-    async def find_jobs(self, prefix: str) -> list[str]:
+    async def find_jobs(self, prefix: str, submitter: str | None = None) -> list[str]:
         self._must_be_open()
-        found = set(await self._read(lambda: self._disk.find_jobs(prefix, 10)))
-        found.update(id for id in self._book.jobs.rows if id.startswith(prefix))
+        found = set(await self._read(lambda: self._disk.find_jobs(prefix, submitter, 10)))
+        rows = self._book.jobs.rows
+        found.update(id for id in rows if id.startswith(prefix) and submitter in (None, rows[id].submitter))
         return sorted(found)[:10]
 
     async def tasks(self, job: str) -> list[TaskRow]:

@@ -94,8 +94,11 @@ class MemoryDisk:
         found = (rows[id] for id in sorted(rows, reverse=True))
         return list(islice((row for row in found if row.state in JOB_ENDED and matches(row, wanted)), limit))
 
-    def find_jobs(self, prefix: str, limit: int) -> list[str]:
-        return sorted(id for id in self._table("job") if id.startswith(prefix))[:limit]
+    def find_jobs(self, prefix: str, submitter: str | None, limit: int) -> list[str]:
+        rows: list[JobRow] = list(self._table("job").values())
+        return sorted(row.id for row in rows if row.id.startswith(prefix) and submitter in (None, row.submitter))[
+            :limit
+        ]
 
     def tasks(self, job: str) -> list[TaskRow]:
         rows: list[TaskRow] = [row for row in self._table("task").values() if row.job == job]

@@ -142,8 +142,8 @@ class Store(Protocol):
         """Jobs, newest first, older than the id `before`."""
         ...
 
-    async def find_jobs(self, prefix: str) -> list[str]:
-        """Ids that begin with a (normalised) prefix; at most 10."""
+    async def find_jobs(self, prefix: str, submitter: str | None = None) -> list[str]:
+        """Ids that begin with a (normalised) prefix, of one submitter's jobs or of all; at most 10."""
         ...
 
     async def tasks(self, job: str) -> list[TaskRow]:

@@ -286,9 +286,11 @@ class SqliteDisk:
                 values.append(value)
         return self._jobs(f"{_JOB} WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?", *values, limit)
 
-    def find_jobs(self, prefix: str, limit: int) -> list[str]:
+    def find_jobs(self, prefix: str, submitter: str | None, limit: int) -> list[str]:
+        whose, values = ("", []) if submitter is None else ("submitter = ? AND ", [submitter])
         found = self._read.execute(
-            "SELECT id FROM job WHERE id >= ? AND id < ? ORDER BY id LIMIT ?", (prefix, prefix + "\U0010ffff", limit)
+            f"SELECT id FROM job WHERE {whose}id >= ? AND id < ? ORDER BY id LIMIT ?",  # noqa: S608 — our own words
+            (*values, prefix, prefix + "\U0010ffff", limit),
         )
         return [str(id) for (id,) in found]
 

@@ -38,6 +38,15 @@ def test_a_unique_beginning_of_its_id_is_enough(pool: Pool, token: str) -> None:
     assert pool.ask("GET", f"/v1/jobs/{job[:-1].lower()}", token).json()["id"] == job
 
 
+def test_a_beginning_that_is_unique_among_ones_own_is_enough_however_many_of_others_begin_so(pool: Pool) -> None:
+    crowd, alone = pool.token("submitter"), pool.token("submitter")
+    for _ in range(12):
+        pool.submit(crowd)
+    job = pool.submit(alone)
+    assert pool.ask("GET", "/v1/jobs/j-0", alone).json()["id"] == job
+    assert pool.ask("GET", "/v1/jobs/j-0", crowd).code == "conflict"
+
+
 def test_the_same_idempotency_key_gives_the_same_job_to_the_same_token(pool: Pool, token: str) -> None:
     headers = {"Idempotency-Key": "once"}
     first = pool.ask("POST", "/v1/jobs", token, SPEC, headers).json()["id"]
@@ -80,23 +89,6 @@ def test_msgpack_goes_in_and_out(pool: Pool, token: str) -> None:
     answer = pool.ask("POST", "/v1/jobs", token, msgspec.msgpack.encode(SPEC), headers)
     assert answer.headers["content-type"] == "application/msgpack"
     assert msgspec.msgpack.decode(answer.body, type=JobView).state == "queued"
-
-
-def test_pages_follow_each_other_without_gap_or_repeat(pool: Pool) -> None:
-    token = pool.token("submitter")
-    jobs = [pool.submit(token) for _ in range(7)]
-    seen: list[str] = []
-    after = ""
-    while True:
-        page = pool.ask("GET", f"/v1/jobs?limit=3&after={after}", token).json()
-        seen += [item["id"] for item in page["items"]]
-        if page["next"] is None:
-            break
-        after = page["next"]
-    assert seen == sorted(jobs, reverse=True)
-    past_the_end = pool.ask("GET", "/v1/jobs?after=j-00000000000000000000000000", token).json()
-    assert past_the_end == {"items": [], "next": None}
-    assert pool.ask("GET", "/v1/jobs?state=queued,running&kind=kernel&limit=99999", token).status == 200
 
 
 def test_a_job_is_cancelled_and_submitted_again(pool: Pool, token: str) -> None:

@@ -82,6 +82,11 @@ def test_a_prefix_finds_jobs(tell: Tell) -> None:
         for _ in range(12):
             await pool.store.add_job(rows.job())
         assert len(await pool.store.find_jobs("j-")) == 10
+        bobs = await pool.store.add_job(rows.job(submitter="bob"))
+        bobs_ended = await pool.store.add_job(rows.job(submitter="bob"))
+        await pool.store.cancel(bobs_ended.id, pool.clock.epoch)
+        assert await pool.store.find_jobs("j-", "bob") == sorted([bobs.id, bobs_ended.id])
+        assert await pool.store.find_jobs("j-", "nobody") == []
 
     tell(story, keep_ended=0)
 
