@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
@@ -63,18 +63,29 @@ class Piece:
     work: float
 
 
+Part = tuple[Piece, int, int]
+"""Of a piece: its first workgroup in a slice, and how many."""
+
+
 @dataclass(slots=True, eq=False)
 class Compiled:
-    """Steps ready to run. `feeds` are the buffers to fill first; `owned` go back to the pool in the end."""
+    """Steps ready to run. `feeds` are the buffers to fill first; `owned` go back to the pool in the end.
+
+    `whole` is one slice of everything, `work` how much there is of each program, and `calls` that slice as it was
+    recorded last, as long as the uniforms are still as it needs them.
+    """
 
     pieces: list[Piece]
+    whole: list[Part]
+    work: dict[str, float]
     feeds: dict[str, Any]
     results: Results
     uniforms: Any
     owned: list[Any]
     residents: frozenset[int]
     plans: list[Plan]
-    written: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    written: list[tuple[int, int]]
+    calls: list[tuple[Call, int, int]] | None = None
 
 
 def compile_steps(
@@ -134,8 +145,13 @@ def compile_steps(
             buffers.give(buffer)
         raise
     results = Results({name: Result(places[name], shapes[name], dtypes[name]) for name in outputs})
+    work: dict[str, float] = {}
+    for piece in pieces:
+        work[piece.program.digest] = work.get(piece.program.digest, 0.0) + piece.work
     return Compiled(
         pieces=pieces,
+        whole=[(piece, 0, piece.groups) for piece in pieces],
+        work=work,
         feeds={name: places[name] for name, feed in feeds.items() if not isinstance(feed, Resident) and name in places},
         results=results,
         uniforms=uniforms,

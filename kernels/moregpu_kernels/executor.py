@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moregpu_kernels.catalogue import Catalogue
-from moregpu_kernels.compiled import Compiled, Piece, Resident, compile_steps
+from moregpu_kernels.compiled import Compiled, Part, Piece, Resident, compile_steps
 from moregpu_kernels.device import Device, recover
 from moregpu_kernels.errors import BadBinding, BadShape, BudgetExceeded, TooLargeToBind
 from moregpu_kernels.fuse import Step
 from moregpu_kernels.layout import Plan, Request
-from moregpu_kernels.native import Call
+from moregpu_kernels.native import Call, Copy
 from moregpu_kernels.plan import ELEMENTS_LIMIT, Choices, plan
 from moregpu_kernels.program import UNIFORM_STEP, Programs
 from moregpu_kernels.slices import host_slices
@@ -43,9 +43,6 @@ _FIRST_RATE: Final = {"software": 1e-9, "integrated": 2e-11, "discrete": 5e-12, 
 _RATE_STEP: Final = 8.0
 """A rate changes at most this much at once: one hiccup must not make slices tiny, nor one lucky slice huge."""
 _MEASURABLE_S: Final = 0.001
-
-Part = tuple[Piece, int, int]
-"""Of a piece: its first workgroup in a slice, and how many."""
 
 
 class Executor:
@@ -188,13 +185,12 @@ class Executor:
         fused: bool,
     ) -> Compiled:
         key = (
+            tuple([one.key for one in steps]),
             tuple(
-                (one.operation, tuple(one.inputs.items()), one.output, tuple(one.parameters.items()), one.expression)
-                for one in steps
-            ),
-            tuple(
-                (name, feed.shape, str(feed.dtype), feed.number if isinstance(feed, Resident) else 0)
-                for name, feed in feeds.items()
+                [
+                    (name, feed.shape, feed.dtype, feed.number if isinstance(feed, Resident) else 0)
+                    for name, feed in feeds.items()
+                ]
             ),
             outputs,
             variant,
@@ -226,44 +222,37 @@ class Executor:
         cold = [piece for piece in compiled.pieces if piece.program.digest not in self._warm]
         for piece in {piece.program.digest: piece for piece in cold}.values():
             self._write_uniforms(compiled, piece, 0, 0)
-            encoder, stage = self._begin()
-            self.device.fast.record(stage, [(piece.call, 1, 1)])
-            self._end(encoder, stage)
+            self._submit([(piece.call, 1, 1)])
             self._warm.add(piece.program.digest)
         if cold:
             self.device.wait()
 
     def _submit_all(self, compiled: Compiled, between: Callable[[], None] | None) -> None:
         """Record and submit all pieces, slice by slice. The last submit is waited for by reading back."""
-        for batch, planned_s, is_last in self._slices(compiled.pieces):
-            encoder, stage = self._begin()
-            self._record(stage, compiled, batch)
-            if is_last:
-                stage.end()
-                stage = None
-                compiled.results.begin(encoder, self._buffers)
-            started = self._end(encoder, stage)
+        for batch, planned_s, is_last in self._slices(compiled):
+            calls = self._calls(compiled, batch)
+            started = self._submit(calls, compiled.results.copies(self._buffers) if is_last else ())
             if not is_last or planned_s > self.slice_s / 4:
                 self.device.wait()
                 self._learn(batch, planned_s, time.perf_counter() - started)
             if between and not is_last:
                 between()
 
-    def _slices(self, pieces: Sequence[Piece]) -> Iterator[tuple[list[Part], float, bool]]:
+    def _slices(self, compiled: Compiled) -> Iterator[tuple[list[Part], float, bool]]:
         """Cut pieces where a slice is full, by the rates known when it begins: parts, their seconds, whether the last.
 
         A slice has a piece once at most: its uniforms have one place.
         """
-        batch: list[Part] = []
-        planned_s = sum(self._rate(piece) * piece.work for piece in pieces)
-        if planned_s <= self.slice_s and len(pieces) <= DISPATCHES_LIMIT:
-            yield [(piece, 0, piece.groups) for piece in pieces], planned_s, True
+        planned_s = sum([self._rate(digest) * work for digest, work in compiled.work.items()])
+        if planned_s <= self.slice_s and len(compiled.pieces) <= DISPATCHES_LIMIT:
+            yield compiled.whole, planned_s, True
             return
+        batch: list[Part] = []
         planned_s = 0.0
-        for piece in pieces:
+        for piece in compiled.pieces:
             first = 0
             while first < piece.groups:
-                each_s = self._rate(piece) * piece.work / piece.groups
+                each_s = self._rate(piece.program.digest) * piece.work / piece.groups
                 room = int((self.slice_s - planned_s) / each_s) if each_s > 0 else piece.groups
                 if (room < 1 and batch) or len(batch) >= DISPATCHES_LIMIT:
                     yield batch, planned_s, False
@@ -282,11 +271,10 @@ class Executor:
         """How many groups to dispatch where there is room for `room`: on software adapters as many for each core."""
         return max(room - room % self._cores if room > self._cores else room, 1)
 
-    def _begin(self) -> tuple[Any, Any]:
-        encoder = self.device.native.create_command_encoder()
-        return encoder, encoder.begin_compute_pass()
-
-    def _record(self, stage: Any, compiled: Compiled, batch: Sequence[Part]) -> None:
+    def _calls(self, compiled: Compiled, batch: Sequence[Part]) -> list[tuple[Call, int, int]]:
+        """The dispatches of a slice, whose uniforms are written where they are not yet."""
+        if batch is compiled.whole and compiled.calls is not None:
+            return compiled.calls
         limit = self.device.traits.limits.max_groups
         written = compiled.written
         calls: list[tuple[Call, int, int]] = []
@@ -298,19 +286,16 @@ class Executor:
             else:
                 rows = -(-count // limit)
                 calls.append((piece.call, -(-count // rows), rows))
-        self.device.fast.record(stage, calls)
+        if batch is compiled.whole:
+            compiled.calls = calls
+        return calls
 
-    def _end(self, encoder: Any, stage: Any) -> float:
-        """Submit what was recorded; return when: devices begin before `submit` returns."""
-        if stage is not None:
-            stage.end()
-        started = time.perf_counter()
-        self.device.queue.submit([encoder.finish()])
+    def _submit(self, calls: Sequence[tuple[Call, int, int]], copies: Sequence[Copy] = ()) -> float:
         self.submits += 1
-        return started
+        return self.device.fast.submit(calls, copies)
 
-    def _rate(self, piece: Piece) -> float:
-        return self._rates.get(piece.program.digest, _FIRST_RATE[self.device.traits.kind])
+    def _rate(self, digest: str) -> float:
+        return self._rates.get(digest, _FIRST_RATE[self.device.traits.kind])
 
     def _learn(self, batch: Sequence[Part], planned_s: float, took_s: float) -> None:
         """Correct the rates by what the slice really took."""
@@ -321,13 +306,14 @@ class Executor:
         ratio = min(max(ratio, 1 / _RATE_STEP), _RATE_STEP)
         if 0.5 < ratio < 1.0:
             ratio **= 0.25  # slower counts at once, faster little by little: 95 of 100 slices must hold, not half
-        for digest, rate in {piece.program.digest: self._rate(piece) for piece, _, _ in batch}.items():
-            self._rates[digest] = rate * ratio
+        for digest in {piece.program.digest for piece, _, _ in batch}:
+            self._rates[digest] = self._rate(digest) * ratio
 
     def _write_uniforms(self, compiled: Compiled, piece: Piece, first: int, count: int) -> None:
         data = piece.program.pack(first, count, piece.uniforms)
         self.device.queue.write_buffer(compiled.uniforms, piece.slot * UNIFORM_STEP, data)
         compiled.written[piece.slot] = (first, count)
+        compiled.calls = None
 
     # ---- what is kept -----------------------------------------------------------------------------------------------
 

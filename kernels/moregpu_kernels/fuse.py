@@ -6,8 +6,8 @@ Memory decides how long elementwise work takes: five operations fused read and w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -211,6 +211,11 @@ class Step:
     output: str
     parameters: Mapping[str, int | float | str | bool]
     expression: Expression | None = None
+    key: tuple[Hashable, ...] = field(init=False, compare=False, repr=False)  # all of it, to look up what was compiled
+
+    def __post_init__(self) -> None:
+        inputs, parameters = tuple(self.inputs.items()), tuple(self.parameters.items())
+        object.__setattr__(self, "key", (self.operation, inputs, self.output, parameters, self.expression))
 
 
 def step(operation: str, inputs: Mapping[str, str], output: str, **parameters: int | float | str | bool) -> Step:

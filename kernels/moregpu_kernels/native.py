@@ -1,8 +1,9 @@
-"""The calls that every dispatch and every wait make, straight to wgpu-native.
+"""The calls that every submit, every dispatch and every wait make, straight to wgpu-native.
 
-wgpu-py catches errors around each of its calls and waits through a thread that polls: 3 µs a dispatch where the calls
-take 0.9, and 120 to 300 µs a wait where the device needs 40. Everything rarer goes through wgpu-py. What goes wrong in
-a recorded pass is raised by its `end` or by `finish`, which are wgpu-py's.
+wgpu-py catches errors around each of its calls, makes objects of what lives for one submit, and waits through a thread
+that polls: 3 µs a dispatch where the calls take 0.9, 80 µs more a submit, and 120 to 300 µs a wait where the device
+needs 40. Everything rarer goes through wgpu-py. The library keeps what goes wrong while a submit is recorded until its
+pass ends or the recording is finished: those calls are checked.
 
 Written against the internals of wgpu-py 0.32; `tests/kernels/test_native.py` says whether another version still fits.
 """
@@ -10,7 +11,8 @@ Written against the internals of wgpu-py 0.32; `tests/kernels/test_native.py` sa
 from __future__ import annotations
 
 import importlib
-from collections.abc import Generator, Iterable
+import time
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -28,6 +30,17 @@ class Call:
     offsets: Any
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """Bytes of one buffer on their way to another one: offsets and size are whole words of 4 bytes."""
+
+    source: Any
+    source_offset: int
+    target: Any
+    target_offset: int
+    size_bytes: int
+
+
 class Native:
     """One open device's fast calls."""
 
@@ -36,6 +49,7 @@ class Native:
         ffi, lib = self._ffi, self._lib = backend.ffi, backend.lib
         self._checked = backend._api.libf  # raises what goes wrong
         self._device = device._internal
+        self._queue = device.queue._internal
         answer = self._answer = [0]
 
         @ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")
@@ -51,19 +65,48 @@ class Native:
         """A dispatch of wgpu-py's objects, which the caller keeps; `offset` is that of its uniforms."""
         return Call(pipeline._internal, group._internal, self._ffi.new("uint32_t[]", [offset]))
 
-    def record(self, stage: Any, calls: Iterable[tuple[Call, int, int]]) -> None:
-        """Record dispatches over (x, y) workgroups in a compute pass that was just begun."""
+    def submit(self, calls: Sequence[tuple[Call, int, int]], copies: Iterable[Copy] = ()) -> float:
+        """Submit dispatches over (x, y) workgroups, and copies after them; return when: devices begin before this ends.
+
+        Raises wgpu-py's errors for what the driver refuses; nothing of it is done then.
+        """
+        lib, none = self._lib, self._ffi.NULL
+        encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, none)
+        try:
+            if calls:
+                self._record(encoder, calls)
+            for one in copies:
+                source, target = one.source._internal, one.target._internal
+                lib.wgpuCommandEncoderCopyBufferToBuffer(
+                    encoder, source, one.source_offset, target, one.target_offset, one.size_bytes
+                )
+            recorded = self._checked.wgpuCommandEncoderFinish(encoder, none)
+        finally:
+            lib.wgpuCommandEncoderRelease(encoder)
+        started = time.perf_counter()
+        try:
+            self._checked.wgpuQueueSubmit(self._queue, 1, [recorded])
+        finally:
+            lib.wgpuCommandBufferRelease(recorded)
+        return started
+
+    def _record(self, encoder: Any, calls: Iterable[tuple[Call, int, int]]) -> None:
+        """Record one compute pass."""
         set_pipeline = self._lib.wgpuComputePassEncoderSetPipeline
         set_group = self._lib.wgpuComputePassEncoderSetBindGroup
         dispatch = self._lib.wgpuComputePassEncoderDispatchWorkgroups
-        handle = stage._internal
-        pipeline = None
-        for one, x, y in calls:
-            if one.pipeline is not pipeline:
-                pipeline = one.pipeline
-                set_pipeline(handle, pipeline)
-            set_group(handle, 0, one.group, 1, one.offsets)
-            dispatch(handle, x, y, 1)
+        stage = self._lib.wgpuCommandEncoderBeginComputePass(encoder, self._ffi.NULL)
+        try:
+            pipeline = None
+            for one, x, y in calls:
+                if one.pipeline is not pipeline:
+                    pipeline = one.pipeline
+                    set_pipeline(stage, pipeline)
+                set_group(stage, 0, one.group, 1, one.offsets)
+                dispatch(stage, x, y, 1)
+            self._checked.wgpuComputePassEncoderEnd(stage)
+        finally:
+            self._lib.wgpuComputePassEncoderRelease(stage)
 
     def wait(self) -> None:
         """Block until everything submitted is done."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moregpu_kernels.device import Device, round_up
+from moregpu_kernels.native import Copy
 
 Array = NDArray[Any]
 
@@ -101,14 +102,13 @@ class Results:
                 total = round_up(total + result.size_bytes)
         self._staged_bytes = total
 
-    def begin(self, encoder: Any, buffers: Buffers) -> None:
-        """Add the copies to a run's last submit."""
+    def copies(self, buffers: Buffers) -> list[Copy]:
+        """What a run's last submit copies for `fetch`."""
         if not self._offsets:
-            return
+            return []
         staging = buffers.staging(self._staged_bytes)
-        for name, offset in self._offsets.items():
-            result = self.results[name]
-            encoder.copy_buffer_to_buffer(result.buffer, 0, staging, offset, round_up(result.size_bytes, 4))
+        staged = [(self.results[name], offset) for name, offset in self._offsets.items()]
+        return [Copy(one.buffer, 0, staging, offset, round_up(one.size_bytes, 4)) for one, offset in staged]
 
     def fetch(self, device: Device, buffers: Buffers) -> dict[str, Array]:
         """Wait for the run, and return its outputs."""
@@ -147,9 +147,7 @@ def _read_large(device: Device, buffers: Buffers, result: Result, target: NDArra
     staging = buffers.staging(STAGING_BYTES)
     for first in range(0, target.size, STAGING_BYTES):
         size = min(STAGING_BYTES, target.size - first)
-        encoder = device.native.create_command_encoder()
-        encoder.copy_buffer_to_buffer(result.buffer, first, staging, 0, round_up(size, 4))
-        device.queue.submit([encoder.finish()])
+        device.fast.submit((), [Copy(result.buffer, first, staging, 0, round_up(size, 4))])
         with device.fast.reading(staging, round_up(size, 4)) as mapped:
             target[first : first + size] = np.frombuffer(mapped, np.uint8)[:size]
 

@@ -7,6 +7,7 @@ import pytest
 from moregpu_kernels.device import Device, is_native_error
 from moregpu_kernels.executor import Executor
 from moregpu_kernels.fuse import step
+from moregpu_kernels.native import Copy
 
 
 def test_what_is_recorded_directly_is_what_wgpu_py_would_record(device: Device):
@@ -35,25 +36,34 @@ def test_a_staging_buffer_is_read_again_and_again(device: Device):
     source = device.buffer(256)
     for number in (1, 2, 3):
         device.queue.write_buffer(source, 0, np.full(4, number, np.uint32))
-        encoder = device.native.create_command_encoder()
-        encoder.copy_buffer_to_buffer(source, 0, staging, 0, 16)
-        device.queue.submit([encoder.finish()])
+        device.fast.submit((), [Copy(source, 0, staging, 0, 16)])
         with device.fast.reading(staging, 16) as mapped:
             assert list(np.frombuffer(mapped, np.uint32)) == [number] * 4
     device.free(staging)
     device.free(source)
 
 
-def test_a_dispatch_that_the_driver_refuses_is_an_error_by_the_end_of_its_pass(device: Device):
+def test_a_submit_that_the_driver_refuses_raises_and_the_next_one_is_done(device: Device):
     executor = Executor(device)
-    executor.run([step("relu", {"a": "x"}, "y")], {"x": np.ones(4, np.float32)}, ["y"])
+    relu = [step("relu", {"a": "x"}, "y")]
+    executor.run(relu, {"x": np.ones(4, np.float32)}, ["y"])
     (compiled,) = executor._compiled.values()  # pyright: ignore[reportPrivateUsage]
-    encoder = device.native.create_command_encoder()
-    stage = encoder.begin_compute_pass()
-    device.fast.record(stage, [(compiled.pieces[0].call, device.traits.limits.max_groups + 1, 1)])
+    too_many = device.traits.limits.max_groups + 1
     with pytest.raises(Exception, match=r"workgroup|dispatch") as raised:
-        stage.end()
-        encoder.finish()
+        device.fast.submit([(compiled.pieces[0].call, too_many, 1)])
+    assert is_native_error(raised.value)
+    with pytest.raises(Exception, match="same buffer") as raised:
+        device.fast.submit((), [Copy(compiled.uniforms, 0, compiled.uniforms, 0, 1 << 40)])
+    assert is_native_error(raised.value)
+    np.testing.assert_array_equal(executor.run(relu, {"x": np.full(4, 3, np.float32)}, ["y"])["y"], 3.0)
+
+
+def test_submitting_to_a_lost_device_raises(device: Device):
+    lost = Device(device.info, 1 << 20)
+    source, target = lost.buffer(256), lost.buffer(256, staging=True)
+    lost.native.destroy()
+    with pytest.raises(Exception) as raised:
+        lost.fast.submit((), [Copy(source, 0, target, 0, 16)])
     assert is_native_error(raised.value)
 
 
