@@ -1,4 +1,8 @@
-"""One worker's socket: a reader that opens what comes, a writer that seals at the moment of writing."""
+"""One worker's socket: a reader that opens what comes, a writer that seals at the moment of writing.
+
+The writer lives while there is something to say: ten thousand workers are mostly silent, and a task that waits takes as
+much memory as all else that a connection keeps here.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,8 @@ LAST_WORDS_S = 5.0
 class Connection:
     """Runs a channel over a socket until either end closes or breaks it."""
 
+    __slots__ = ("_cut", "_ending", "_later", "_reader", "_receive", "_socket", "_writer", "channel", "peer")
+
     def __init__(
         self,
         socket: WorkerSocket,
@@ -37,28 +43,32 @@ class Connection:
         self.channel = channel
         self._socket = socket
         self._receive = receive
-        self._woken = asyncio.Event()
+        self._reader: asyncio.Task[object] | None = None
+        self._writer: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
-        self._reader: asyncio.Task[None] | None = None
         self._ending: tuple[int, str] | None = None
+        self._cut = False
 
     async def run(self) -> None:
         """Serve to the end. Returns however it ends; only cancellation is passed on."""
-        self._reader = asyncio.create_task(self._read())
-        writer = asyncio.create_task(self._write())
+        self._reader = reader = asyncio.current_task()
         try:
-            await asyncio.wait({self._reader, writer}, return_when=asyncio.FIRST_COMPLETED)
-            if self._ending is not None and not writer.done():
-                self._woken.set()  # it may have nothing to say, and not know yet that this was all
-                await asyncio.wait({writer}, timeout=LAST_WORDS_S)
+            await self._read()
+            self._reader = None
+            if self._ending is not None and self._writer is not None:
+                await asyncio.wait({self._writer}, timeout=LAST_WORDS_S)
+        except asyncio.CancelledError:
+            # By `abort`, which is nobody else's matter; unless somebody else wants this task to end as well.
+            if not self._cut or reader is None or reader.uncancel() > 0:
+                raise
+        except Exception:
+            log.exception("a connection failed", extra={"peer": self.peer})
         finally:
+            self._reader = None
             self.channel.close()
             self._hurry()
-            for task in (self._reader, writer):
-                task.cancel()
-            for outcome in await asyncio.gather(self._reader, writer, return_exceptions=True):
-                if isinstance(outcome, Exception):
-                    log.error("a connection failed", exc_info=outcome, extra={"peer": self.peer})
+            if self._writer is not None:
+                self._writer.cancel()
             code, reason = self._ending or (1000, "")
             try:
                 await self._socket.close(code, reason)
@@ -72,20 +82,21 @@ class Connection:
             return
         self.channel.send(message)
         if not may_wait:
-            self._woken.set()
-        elif self._later is None and not self._woken.is_set():
-            self._later = asyncio.get_running_loop().call_later(PATIENCE_S, self._woken.set)
+            self._speak()
+        elif self._later is None and self._writer is None:
+            self._later = asyncio.get_running_loop().call_later(PATIENCE_S, self._speak)
 
     def end(self, code: int, reason: str) -> None:
         """Close after what is queued was written (within `LAST_WORDS_S`)."""
         if self._ending is None:
             self._ending = (code, reason)
-            self._woken.set()
+            self._speak()
             asyncio.get_running_loop().call_later(LAST_WORDS_S, self.abort)
 
     def abort(self) -> None:
         """Close now."""
-        if self._reader is not None:
+        if self._reader is not None and not self._cut:
+            self._cut = True
             self._reader.cancel()
 
     async def _read(self) -> None:
@@ -95,7 +106,8 @@ class Connection:
                 if data is None:
                     return
                 messages = self.channel.receive(data)
-                self._woken.set()  # the handshake's reply waits to be sealed
+                if self._later is not None or not messages:
+                    self._speak()  # what could wait has waited; or the handshake's reply is to be sealed
                 del data  # nothing of it is held on to: the next may be long in coming
                 while messages:
                     await self._receive(messages.pop(0))
@@ -110,15 +122,22 @@ class Connection:
             self._later.cancel()
             self._later = None
 
+    def _speak(self) -> None:
+        self._hurry()
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write())
+
     async def _write(self) -> None:
+        """Say all that waits; then, where this was the end, let the reader go."""
         try:
-            while True:
-                await self._woken.wait()
-                self._woken.clear()
-                self._hurry()
-                while (record := self.channel.next_record()) is not None:
-                    await self._socket.send(record)
-                if self._ending is not None:
-                    return
+            while (record := self.channel.next_record()) is not None:
+                await self._socket.send(record)
+            if self._ending is not None:
+                self.abort()
         except ConnectionError:
-            return
+            self.abort()
+        except Exception:
+            log.exception("a connection failed", extra={"peer": self.peer})
+            self.abort()
+        finally:
+            self._writer = None
