@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,11 @@ from moregpu.errors import Conflict, DigestMismatch, NotFound, OutOfSpace, TooLa
 DISK_MARK = 0.90
 """Share of the disk that may be used; beyond it uploads are refused, so that the database can go on."""
 
+LEFT_HERE = "here"
+"""Folder for uploads that somebody of this user's on this machine wrote as files (`moregpu.blobs.nearby`)."""
+
 _DIGEST = re.compile("[0-9a-f]{64}")
+_LEFT = re.compile("[0-9a-f]{32}")
 _COPY_BYTES = 1 << 20
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
@@ -40,6 +45,8 @@ class BlobFiles:
         self._open: dict[str, Upload] = {}
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._partials.mkdir(mode=0o700, exist_ok=True)
+        self._left_here = root / LEFT_HERE
+        self._left_here.mkdir(mode=0o700, exist_ok=True)
         self._used_bytes = sum(path.stat().st_size for path in self._files())
 
     def begin(self, principal: str, digest: str | None, total_bytes: int) -> Upload:
@@ -70,6 +77,38 @@ class BlobFiles:
                 upload = self._open[name] = Upload(self, name, path, digest, total_bytes)
         upload.catch_up()
         return upload
+
+    def take_over(self, name: str, digest: str, total_bytes: int) -> None:
+        """Make a file that was left here a blob, durably: its bytes are hashed as if they had come by the network.
+
+        Raises:
+            NotFound: there is no such file; the bytes have to be sent.
+            DigestMismatch: they are not what the digest says; the file is thrown away.
+            OutOfSpace: the disk is fuller than the mark; the file is thrown away.
+        """
+        _check_digest(digest)
+        path = self._left_here / name
+        if not _LEFT.fullmatch(name):
+            raise NotFound("That is not the name of a file that was left here", "Send the bytes")
+        try:
+            file = os.open(path, os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_NOFOLLOW", 0))
+        except OSError as error:
+            raise NotFound("No such file was left here", "Send the bytes") from error
+        try:
+            self._check_space(1)
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode) or found.st_size != total_bytes or _hash_of(file) != digest:
+                raise DigestMismatch("The file that was left here is not what its name says", "Send the bytes")
+            os.fsync(file)
+            self._move_in(path, digest, total_bytes)
+        except OSError as error:
+            _check_full(error)
+            raise
+        except (DigestMismatch, OutOfSpace):
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(file)
 
     def offset(self, principal: str, digest: str) -> int | None:
         """Sealed bytes of this principal's own unfinished upload, None when there is none."""
@@ -144,6 +183,11 @@ class BlobFiles:
                 if path.name not in self._open and path.stat().st_mtime < older_than:
                     path.unlink()
                     deleted += 1
+        for path in self._left_here.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # taken over meanwhile
+                if path.stat().st_mtime < older_than:
+                    path.unlink()
+                    deleted += 1
         return deleted
 
     def used_bytes(self) -> int:
@@ -157,13 +201,16 @@ class BlobFiles:
 
     def adopt(self, upload: Upload, digest: str) -> None:
         """Move a finished upload into place, durably (`Upload.finish` calls this)."""
+        self._move_in(upload.path, digest, upload.total_bytes)
+
+    def _move_in(self, path: Path, digest: str, total_bytes: int) -> None:
         target = self.path(digest)
         new = not target.exists()
         target.parent.mkdir(mode=0o700, exist_ok=True)
-        upload.path.replace(target)
+        path.replace(target)
         _sync_folder(target.parent)
         with self._lock:
-            self._used_bytes += upload.total_bytes if new else 0
+            self._used_bytes += total_bytes if new else 0
 
     def forget(self, upload: Upload) -> None:
         """The upload has ended, one way or another (`Upload` calls this)."""
@@ -335,6 +382,13 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _hash_of(file: int) -> str:
+    hash, buffer = blake3(), memoryview(bytearray(_COPY_BYTES))
+    while length := os.readv(file, [buffer]):
+        hash.update(buffer[:length])
+    return hash.hexdigest()
 
 
 def _check_digest(digest: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 from blake3 import blake3
 
+from moregpu.blobs import nearby
 from moregpu.blobs.calls import PROBLEM_BYTES, Calls, Send
 from moregpu.blobs.format import (
     HEADER_BYTES,
@@ -27,7 +28,7 @@ from moregpu.blobs.format import (
     sealed_size,
 )
 from moregpu.blobs.stream import SealStream
-from moregpu.errors import Conflict, DigestMismatch, Unavailable
+from moregpu.errors import Conflict, DigestMismatch, InvalidRequest, NotFound, Unavailable
 from moregpu.jobs import Blob
 
 RESUMABLE_BYTES = 32 << 20
@@ -60,6 +61,7 @@ class BlobHTTP:
         patience_s: float = 0.0,
     ) -> None:
         self._calls = Calls(address, pin, bearer, timeout_s, patience_s)
+        self._nearby = nearby.find(pin, address)
 
     # ---- up ----------------------------------------------------------------------------------------------------------
 
@@ -79,6 +81,8 @@ class BlobHTTP:
         Below `RESUMABLE_BYTES` a cut connection means another sealing under another key.
         """
         view = memoryview(plain).cast("B")
+        if (blob := self._upload_here(view, entropy)) is not None:
+            return blob
         if len(view) >= RESUMABLE_BYTES:
             return self._upload_resumable(view, entropy)
 
@@ -99,6 +103,30 @@ class BlobHTTP:
             return sent[0]
 
         return self._calls.retrying(attempt)
+
+    def _upload_here(self, plain: memoryview, entropy: Callable[[int], bytes]) -> Blob | None:
+        """Leave a file for the coordinator to take over; None where that is not to be done, or was refused."""
+        if self._nearby is None or len(plain) < nearby.LEAST_BYTES:
+            return None
+        left = self._nearby.leave(plain, entropy)
+        if left is None:
+            return None
+        name, blob = left
+        headers = {"Content-Length": "0", "Upload-Length": str(sealed_size(len(plain))), "Upload-Here": name}
+
+        def attempt() -> None:
+            self._calls.request("PUT", f"/v1/blobs/{blob.digest}", headers)
+            self._calls.answer().read(PROBLEM_BYTES)
+
+        try:
+            self._calls.retrying(attempt)
+        except (NotFound, DigestMismatch, InvalidRequest, Conflict):  # sent, it may be taken; or it is refused again
+            self._nearby.withdraw(name)
+            return None
+        except BaseException:
+            self._nearby.withdraw(name)
+            raise
+        return blob
 
     def _upload_resumable(self, plain: memoryview, entropy: Callable[[int], bytes]) -> Blob:
         sealer = Sealer(entropy(KEY_BYTES), len(plain))
@@ -194,7 +222,7 @@ class BlobHTTP:
         target = memoryview(out).cast("B")
         if len(target) != stop - start:
             raise ValueError(f"{stop - start} bytes do not go into {len(target)}")
-        if start == stop:
+        if start == stop or (self._nearby is not None and self._nearby.read_into(blob, start, stop, target)):
             return
         opener = Opener.of(blob)
         index, last, _, sealed_stop = record_span(start, stop, blob.size_bytes)
@@ -220,6 +248,10 @@ class BlobHTTP:
             self._end(answer)
 
         self._calls.retrying(attempt, progress=lambda: index)
+
+    def is_here(self, digest: str) -> bool:
+        """Whether a blob is read from this machine's own disk: to keep another copy of it is in vain."""
+        return self._nearby is not None and self._nearby.has(digest)
 
     def download_sealed(self, digest: str, sealed_bytes: int, write: Callable[[memoryview], None]) -> None:
         """Fetch the sealed bytes themselves, piece by piece, for a cache that checks the name at the end."""

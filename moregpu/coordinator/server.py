@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from moregpu.blobs.local import BlobFiles
+from moregpu.blobs.nearby import announce
 from moregpu.coordinator.api.app import build_app
 from moregpu.coordinator.api.invites import make_invite
 from moregpu.coordinator.api.load import PoolLoad
@@ -239,6 +240,7 @@ async def _parts(config: ServeConfig) -> AsyncGenerator[tuple[list[Doorway], Ser
         )
         await desk.start()
         stack.push_async_callback(desk.stop)  # again at the end, harmlessly; alone when something here fails
+        stack.callback(announce(certificate.leaf_sha256, _port(listeners), state.blobs))
         own = not place.tunnel
         addresses, pin = (place.addresses, certificate.pin) if own else ((place.tunnel,), b"")
         save_listening(state.path, Listening(addresses=addresses, pin=pin, pool_name=name))

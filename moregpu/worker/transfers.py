@@ -183,7 +183,7 @@ class Transfers:
             read_part(tensor, _never, out)
             return
         blob = tensor.data
-        if self._keep(door, blob, _covering_bytes(tensor)):
+        if not door.is_here(blob.digest) and self._keep(door, blob, _covering_bytes(tensor)):
             reader = self.cache.reader(blob.digest)
             if reader is not None:
                 with reader:

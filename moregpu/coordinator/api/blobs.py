@@ -52,6 +52,8 @@ async def create(ask: Ask) -> Answer:
 async def put(ask: Ask) -> Answer:
     """Take a named blob, or its next part (`?offset=`, `Upload-Length`); what came stays when the link drops.
 
+    With `Upload-Here` no bytes come: they are in a file beside the blobs, which becomes the blob.
+
     201 when it is complete; 200 with the offset while parts are missing; 409 with the offset to go on from.
     """
     digest = _digest(ask)
@@ -63,6 +65,11 @@ async def put(ask: Ask) -> Answer:
     if offset + length > total:
         raise InvalidRequest(f"offset {offset} and {length} bytes are more than the {total} declared")
     if await _complete(ask, digest, principal, total):
+        return ask.answer({"digest": digest, "sealed_bytes": total}, 201)
+    if (left := ask.headers.get("upload-here")) is not None:
+        # A file of this machine's and user's (`moregpu.blobs.nearby`): whoever names it could write into the folder.
+        await _run(ask, lambda: ask.services.blobs.take_over(left, digest, total))
+        await _keep(ask, digest, principal)
         return ask.answer({"digest": digest, "sealed_bytes": total}, 201)
     # Going on with an earlier upload hashes again what is there: up to the whole blob, so not on the loop.
     upload = await _run(ask, lambda: ask.services.blobs.begin(principal, digest, total))

@@ -24,7 +24,7 @@ _F_ADD_SEALS, _F_SEAL_SHRINK, _F_SEAL_SEAL = 1033, 2, 1
 FIRST_BYTES = 1 << 20
 """Of a new journal."""
 
-KEPT_BYTES = 8 << 20
+KEPT_BYTES = 16 << 20
 """Memory of larger results goes back to the system as soon as they are taken."""
 
 
@@ -90,15 +90,16 @@ class JournalReader:
         size = self.size_bytes
         if calls > most or used > size - _HEAD.size or used < calls * RECORD_HEAD.size:
             return 0, b""
-        if used + _HEAD.size <= len(self._map):
-            records: bytes | memoryview = bytes(memoryview(self._map)[_HEAD.size : _HEAD.size + used])
+        # Read, not mapped: a page of shared memory that is looked at for the first time costs more than its copy.
+        if used <= KEPT_BYTES:
+            records: bytes | memoryview = os.pread(self.fd, used, _HEAD.size)
         else:
-            with mmap.mmap(self.fd, size, prot=mmap.PROT_READ) as whole:
-                private = mmap.mmap(-1, used)  # given back to the system as soon as nobody holds it
-                private[:] = whole[_HEAD.size : _HEAD.size + used]
-                records = memoryview(private)
-            if used > KEPT_BYTES:
-                _give_back(self.fd, KEPT_BYTES, size)
+            private = mmap.mmap(-1, used)  # given back to the system as soon as nobody holds it
+            place = 0
+            while place < used and (length := os.preadv(self.fd, [memoryview(private)[place:]], _HEAD.size + place)):
+                place += length
+            records = memoryview(private)
+            _give_back(self.fd, KEPT_BYTES, size)
         try:
             if sum(1 for _ in read_records(records)) == calls:
                 return calls, records
