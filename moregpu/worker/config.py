@@ -69,6 +69,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     functions_unconfined: Annotated[
         bool, Meta(title="I trust this pool", description="Functions run also where no sandbox holds")
     ] = False
+    environments_bytes: Annotated[
+        int, Meta(title="Environments", description="Disk for the packages that functions ask for", ge=0)
+    ] = 20 << 30
     python_downloads: Annotated[
         bool, Meta(title="Interpreters", description="A Python that functions need and is not here may be downloaded")
     ] = False

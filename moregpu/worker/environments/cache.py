@@ -1,4 +1,7 @@
-"""The environments of a worker: found by what they hold, built once, the longest unused thrown away."""
+"""The environments of a worker: found by what they hold, built once, the longest unused thrown away.
+
+Bounded by count and by bytes on disk, but one that a sandbox uses, or a task here waits for, is never thrown away.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -18,9 +22,13 @@ from moregpu.worker.environments import index
 from moregpu.worker.environments.build import build, installed_version, save
 from moregpu.worker.environments.requirements import checked, name_of
 from moregpu.worker.sandbox.box import Runtime, is_frozen, own_runtime
+from moregpu.worker.sandbox.usage import folder_bytes
 
 KEPT = 16
-"""Environments; one with torch takes gigabytes."""
+"""Environments at most, whatever they take."""
+
+MOST_BYTES = 20 << 30
+"""Of disk for all of them, unless the owner says otherwise; one with torch takes five gigabytes."""
 
 AGAIN_S = 60.0
 """What could not be built is not tried again before: a job's retries would only wait for the network each time."""
@@ -28,16 +36,20 @@ AGAIN_S = 60.0
 BASE_S = 60.0
 """What every sandbox needs is two small wheels: longer than that a worker does not wait for them at its start."""
 
+_SIZE = "size"  # a file in each: bytes on disk
 _log = logging.getLogger(__name__)
 
 
 class Environments:
     """All environments below one folder. Lives on the event loop."""
 
-    def __init__(self, folder: Path, *, downloads: bool = False):
-        """`downloads`: whether a Python that the machine lacks may be fetched."""
+    def __init__(self, folder: Path, *, downloads: bool = False, most_bytes: int = MOST_BYTES):
+        """`downloads`: whether a Python that the machine lacks may be fetched. `most_bytes`: of disk, for all."""
         self._folder = folder
         self._downloads = downloads
+        self._most_bytes = most_bytes
+        self.used: Callable[[], Iterable[Runtime]] = tuple
+        """Gives those that must stay: asked before any is thrown away."""
         self._locks: dict[str, asyncio.Lock] = {}
         self._failed: dict[str, tuple[float, MoreGPUError]] = {}
 
@@ -114,11 +126,32 @@ class Environments:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         _log.info("an environment with %s was built in %.1f s", requires, time.monotonic() - started)
-        await asyncio.to_thread(self._throw_away, name)
+        await asyncio.to_thread(self._weigh, folder)
+        now, used = time.time(), {Path(runtime.python) for runtime in self.used()}
+        await asyncio.to_thread(self._throw_away, name, used, now)
         return runtime
 
-    def _throw_away(self, but: str) -> None:
+    def _weigh(self, folder: Path) -> None:
+        """Note what an environment takes: to walk over all files of all of them each time would take seconds."""
+        (folder / _SIZE).write_text(str(folder_bytes(folder)))
+
+    def _throw_away(self, but: str, used: set[Path], asked_at: float) -> None:
+        """`used`: Pythons that were in use at `asked_at`; what somebody asked for since then is, too."""
         ready = sorted(self._folder.glob("*/ready.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-        for path in ready[KEPT:]:
-            if path.parent.name != but:
-                shutil.rmtree(path.parent, ignore_errors=True)
+        kept, taken = 0, 0
+        for path in ready:
+            folder, size = path.parent, _size_of(path.parent)
+            stays = folder.name == but or any(python.is_relative_to(folder) for python in used)
+            stays = stays or path.stat().st_mtime >= asked_at
+            if stays or (kept < KEPT and taken + size <= self._most_bytes):
+                kept, taken = kept + 1, taken + size
+                continue
+            _log.info("the environment %s goes: %d MiB", folder.name, size >> 20)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _size_of(folder: Path) -> int:
+    try:
+        return int((folder / _SIZE).read_text())
+    except (OSError, ValueError):  # of a worker that did not weigh them
+        return folder_bytes(folder)

@@ -47,7 +47,7 @@ class FunctionOffer:
         if not self.is_open:
             return None
         environments = _environments(self._config, self._folder)
-        return FunctionRoom(
+        room = FunctionRoom(
             owner,
             level=self.level,
             runtime=environments.runtime,
@@ -55,6 +55,8 @@ class FunctionOffer:
             cores=cores,
             network=self._config.functions_network,
         )
+        environments.used = room.runtimes
+        return room
 
 
 async def offer_functions(config: WorkerConfig, folder: Path) -> FunctionOffer:
@@ -66,4 +68,6 @@ async def offer_functions(config: WorkerConfig, folder: Path) -> FunctionOffer:
 
 
 def _environments(config: WorkerConfig, folder: Path) -> Environments:
-    return Environments(folder / "environments", downloads=config.python_downloads)
+    return Environments(
+        folder / "environments", downloads=config.python_downloads, most_bytes=config.environments_bytes
+    )

@@ -171,6 +171,11 @@ class FunctionRoom:
         """Of all processes in the sandboxes."""
         return [pid for lane in self._lanes for pid in family(lane.pid)]
 
+    def runtimes(self) -> list[Runtime]:
+        """The Pythons that sandboxes here have, or that tasks wait for a sandbox with."""
+        waiting = [self._runtimes.get((plan.python, plan.requires)) for plan in self._plans.values()]
+        return [*(lane.how.box.runtime for lane in self._lanes), *(each for each in waiting if each is not None)]
+
     @property
     def unanswered(self) -> int:
         """Tasks in hand."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from moregpu.errors import EnvironmentRefused, EnvironmentUnavailable
+from moregpu.worker.environments.build import save
 from moregpu.worker.environments.cache import Environments
 from moregpu.worker.functions.room import FunctionRoom
 from moregpu.worker.sandbox.box import Runtime, own_runtime
@@ -177,3 +179,53 @@ def test_a_failure_is_not_tried_again_at_once(tmp_path: Path, monkeypatch: pytes
             await environments.runtime("3.99", ("toolz",))
 
     asyncio.run(twice())
+
+
+def _made(folder: Path, name: str, size: int, age_s: float) -> Runtime:
+    """An environment as it stands on disk, used so long ago."""
+    place = folder / name
+    (place / "python" / "bin").mkdir(parents=True)
+    (place / "python" / "lib").write_bytes(bytes(size))
+    runtime = Runtime(python=str(place / "python" / "bin" / "python"), version=OWN, folders=(str(place),))
+    Path(runtime.python).touch()
+    save(runtime, place)
+    os.utime(place / "ready.json", (time.time() - age_s,) * 2)
+    return runtime
+
+
+@pytest.mark.parametrize(("most_mib", "left"), [(100, {"new", "old", "older"}), (9, {"new", "old"}), (1, {"new"})])
+def test_environments_take_no_more_disk_than_their_owner_gives_and_the_longest_unused_go(
+    tmp_path: Path, most_mib: int, left: set[str]
+) -> None:
+    for age, name in enumerate(("new", "old", "older")):
+        _made(tmp_path, name, 4 << 20, 10.0 * age)
+    environments = Environments(tmp_path, most_bytes=most_mib << 20)
+    environments._throw_away("new", set(), time.time())
+    assert {path.name for path in tmp_path.iterdir()} == left
+
+
+def test_one_that_a_sandbox_uses_stays_whatever_it_takes(tmp_path: Path) -> None:
+    used = _made(tmp_path, "used", 4 << 20, 1000.0)
+    for age in range(3):
+        _made(tmp_path, f"other{age}", 4 << 20, float(age))
+    environments = Environments(tmp_path, most_bytes=9 << 20)
+    environments._throw_away("other0", {Path(used.python)}, time.time())
+    assert {path.name for path in tmp_path.iterdir()} == {"used", "other0", "other1"}
+    environments = Environments(tmp_path, most_bytes=0)
+    environments._throw_away("other0", {Path(used.python)}, time.time())
+    assert {path.name for path in tmp_path.iterdir()} == {"used", "other0"}
+
+
+def test_a_room_says_which_environments_its_sandboxes_have(built: tuple[Path, Runtime], tmp_path: Path) -> None:
+    _, runtime = built
+
+    async def runtime_of(python: str, requires: tuple[str, ...]) -> Runtime:
+        del python, requires
+        return runtime
+
+    async def story(room: FunctionRoom, owner: Owner) -> None:
+        assert room.runtimes() == []
+        assert await called(room, owner, 1, lambda x: x, 1) == 1
+        assert room.runtimes() == [runtime]
+
+    with_room(tmp_path, story, runtime=runtime_of)
