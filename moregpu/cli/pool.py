@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from moregpu.cli.reach import ProfileOption, reach
 from moregpu.cli.show import JsonOption, ago, counted, print_facts, print_json, print_table, say, seconds
 from moregpu.errors import MoreGPUError
-from moregpu.wire.api import InviteRequest, WorkerView
+from moregpu.wire.api import InviteRequest, InviteView, WorkerView
 
 
 def workers(as_json: JsonOption = False, profile: ProfileOption = None) -> None:
@@ -35,10 +36,21 @@ def invite(
     auto_approve: Annotated[
         bool, typer.Option("--auto-approve", help="Let its workers in at once, where it has several uses.")
     ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Make none: list those that can still be used.")] = False,
+    withdraw: Annotated[str | None, typer.Option(metavar="ID", help="Make none: end this one.")] = None,
     as_json: JsonOption = False,
     profile: ProfileOption = None,
 ) -> None:
     """Make an invite for a worker. The line is shown this once."""
+    if withdraw is not None:
+        with reach(profile) as pool:
+            pool.withdraw_invite(withdraw)
+        print_json({"id": withdraw}) if as_json else say("{} is no longer good", withdraw)
+        return
+    if listed:
+        with reach(profile) as pool:
+            _show_invites(pool.invites(), as_json)
+        return
     request = InviteRequest(
         owner=owner, groups=group or [], kinds=kind or [], uses=uses, expires_s=expires, auto_approve=auto_approve
     )
@@ -56,6 +68,26 @@ def invite(
     )
     if made.reach:
         say("Reach: {}", made.reach, err=True)
+
+
+def _show_invites(found: list[InviteView], as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ["ID", "FOR", "USES LEFT", "EXPIRES IN", "GROUPS"],
+        [
+            [
+                one.id,
+                "anybody" if one.owner in ("", one.id) else one.owner,
+                one.uses_left,
+                seconds(max(0.0, one.expires_at - time.time())),
+                ", ".join(one.groups),
+            ]
+            for one in found
+        ],
+        "No invite is open. Make one: moregpu invite",
+    )
 
 
 def audit(as_json: JsonOption = False, profile: ProfileOption = None) -> None:

@@ -31,7 +31,7 @@ def submit(
         typer.Argument(
             metavar="[A.npy [B.npy]]",
             help="Its inputs, .npy or .safetensors[:NAME]; - reads standard input. Of a formula: its text, NAME=x.npy. "
-            "Of custom: the kernel's name, NAME=x.npy. Of script: FILE.py.",
+            "Of custom: the kernel's name, NAME=x.npy. Of script: FILE.py, or FILE.py:FUNCTION.",
         ),
     ] = None,
     size: Annotated[
@@ -56,7 +56,8 @@ def submit(
     keep: Annotated[float | None, typer.Option(min=0, help="Seconds that outputs are kept.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of a benchmark's data.")] = None,
     payloads: Annotated[
-        str | None, typer.Option(metavar="FILE.json", help="Of a script: a list; it runs once for each item.")
+        str | None,
+        typer.Option(metavar="FILE.json", help="Of a script: a list, or JSON itself; it runs once for each item."),
     ] = None,
     requires: Annotated[
         list[str] | None, typer.Option(metavar="PACKAGE", help="Of a script: a package it needs; may be repeated.")

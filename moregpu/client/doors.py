@@ -107,7 +107,7 @@ class Doors:
         """Stream a body in pieces of at most 1 MiB."""
         try:
             response = self._send("GET", _target(path, query), None, {"Accept": accept}, CALL_TIMEOUT_S, True)
-            while piece := response.read(1 << 20):
+            while piece := response.read1(1 << 20):  # what is there: a stream of events is not to wait for more
                 yield piece
         except _BROKEN as error:
             self._drop()
