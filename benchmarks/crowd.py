@@ -10,11 +10,15 @@ from collections.abc import Callable
 from types import TracebackType
 
 import msgspec
+import psutil
 
 from moregpu.cli.loopback import LoopbackPool
 from moregpu.wire.api import InviteRequest
 
 _LOOK_S = 0.02
+
+INVITED_TOGETHER = 250
+"""Workers of one invite. An invite's row names everybody who used it, and is written at each use."""
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,22 +36,28 @@ class Crowd:
     """Starts light workers against a pool; a context manager that ends them."""
 
     def __init__(self, local: LoopbackPool, workers: int, processes: int = 1):
-        with local.connect() as pool:
-            request = InviteRequest(uses=max(2, workers), auto_approve=True, expires_s=3600.0)
-            line = pool.invite(request).line
         self._said = [Said() for _ in range(processes)]
         self._processes: list[subprocess.Popen[str]] = []
         for index in range(processes):
             count = workers // processes + (index < workers % processes)
+            invites = _invites(local, count)
             process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.light", f"127.0.0.1:{local.port}", str(count), str(index * 100_000)],
+                [
+                    sys.executable,
+                    "-m",
+                    "benchmarks.light",
+                    f"127.0.0.1:{local.port}",
+                    str(count),
+                    str(index * 100_000),
+                    str(len(invites)),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
             )
             self._processes.append(process)
             assert process.stdin is not None
-            process.stdin.write(line + "\n")
+            process.stdin.write("".join(f"{line}\n" for line in invites))
             process.stdin.flush()
             threading.Thread(target=self._listen, args=(index, process), daemon=True).start()
 
@@ -77,6 +87,10 @@ class Crowd:
             at=min(each.at for each in self._said),
         )
 
+    def cpu_s(self) -> float:
+        """Seconds of CPU that all processes took."""
+        return sum(sum(psutil.Process(process.pid).cpu_times()[:2]) for process in self._processes)
+
     def wait(self, condition: Callable[[Said], bool], limit_s: float) -> Said:
         """What they say once the condition holds. Raises `TimeoutError`."""
         until = time.monotonic() + limit_s
@@ -90,3 +104,10 @@ class Crowd:
         assert process.stdout is not None
         for line in process.stdout:
             self._said[index] = msgspec.json.decode(line, type=Said)
+
+
+def _invites(local: LoopbackPool, workers: int) -> list[str]:
+    """Lines, each for `INVITED_TOGETHER` workers."""
+    request = InviteRequest(uses=INVITED_TOGETHER, auto_approve=True, expires_s=3600.0)
+    with local.connect() as pool:
+        return [pool.invite(request).line for _ in range(0, workers, INVITED_TOGETHER)]

@@ -1,13 +1,13 @@
 """Light workers: the real session, channel, signatures and sockets, without processes, cache or compute child.
 
 They answer tiny tasks by the real engine in place, so a coordinator cannot tell them from others. `python -m
-benchmarks.light ADDRESS COUNT < invite` runs that many in one process and tells about them, a line of JSON a second.
+benchmarks.light ADDRESS COUNT SEED INVITES < invites` runs that many in one process and tells about them, a line of
+JSON a second.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import resource
@@ -18,14 +18,16 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
+from benchmarks.lean import LeanLink, Prepared
 from moregpu.errors import MoreGPUError
 from moregpu.jobs import Tensor
 from moregpu.wire.identity import WorkerKeys
 from moregpu.wire.invite import Invite, parse_invite
-from moregpu.wire.messages import Assignment, Device, LeaseRef, Limits, TaskError
+from moregpu.wire.messages import Assignment, Device, FromCoordinator, LeaseRef, Limits, TaskError
 from moregpu.wire.statement import Ran, content_digest, described, statement_of
-from moregpu.worker.link import Link
-from moregpu.worker.session import Identity, Run, Settled, WorkerSession, is_tiny
+from moregpu.worker.decisions import Run, Settled
+from moregpu.worker.leases import is_tiny
+from moregpu.worker.session import Identity, WorkerSession
 from moregpu.workloads import workload
 from moregpu.workloads.protocol import Cost, TaskSpec
 
@@ -33,6 +35,9 @@ DRIVER = "light"
 CORES = 1
 WINDOW_S = 10.0
 """Round trips of the last so many seconds are told."""
+
+OPEN_S = 10.0
+LEAST_WAIT_S = 0.02
 
 AT_ONCE = 24
 """Handshakes of one process at a time: the coordinator serves 64 unconfirmed ones."""
@@ -62,54 +67,61 @@ class LightWorker:
         self.welcomed_at = 0.0
         self._address = address
         self._cs_pub = invite.cs_pub
-        self._wake = asyncio.Event()
-        self._broken = False
+        self._prepared: Prepared | None = None
+        self._link: LeanLink | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._lost = asyncio.Event()
 
     async def run(self, gate: asyncio.Semaphore) -> None:
         """Until cancelled."""
+        host, _, port = self._address.rpartition(":")
         while True:
             try:
-                async with gate:
-                    link = await Link.open(self._address, self.session.keys, self._cs_pub, self.session.identity.pool)
+                async with gate, asyncio.timeout(OPEN_S):
+                    link = LeanLink(self._address, self._ready(), self._hear, self._lost.set)
+                    await asyncio.get_running_loop().create_connection(lambda link=link: link, host, int(port))
+                    await link.opened
                 await self._serve(link)
-            except MoreGPUError:
+            except (MoreGPUError, OSError):
                 pass
             self.session.closed()
             self.welcomed_at = 0.0
+            self._ready()  # now, while there is nothing else to do
             await asyncio.sleep(self.session.retry_s())
 
-    async def _serve(self, link: Link) -> None:
-        self.session.opened(link.h, link.leaf, time.monotonic())
+    def _ready(self) -> Prepared:
+        """A handshake that has not been used."""
+        if self._prepared is None or self._prepared.channel.established or self._prepared.channel.dead:
+            self._prepared = Prepared(self.session.keys, self._cs_pub, self.session.identity.pool)
+        return self._prepared
 
-        def hear(record: bytes | str) -> None:
-            try:
-                now = time.monotonic()
-                for message in link.opened(record):
-                    self._receive(message, now)
-                link.send(self.session.outgoing(time.monotonic()))
-            except MoreGPUError:
-                self._broken = True
-            self._wake.set()
-
-        self._broken = False
-        link.listen(hear, self._wake.set)
-        ended = asyncio.create_task(link.closed())
+    async def _serve(self, link: LeanLink) -> None:
+        """From the handshake to the end; in between nothing of this runs, only `_hear` and the timer."""
+        self._lost.clear()
+        self._link = link
+        self.session.opened(link.channel.h, link.leaf, time.monotonic())
         try:
-            while not ended.done() and not self._broken:
-                now = time.monotonic()
-                if not link.is_full:
-                    link.send(self.session.outgoing(now))
-                waiting = asyncio.create_task(self._wake.wait())
-                await asyncio.wait(
-                    {ended, waiting}, timeout=self.session.due(now) - now, return_when=asyncio.FIRST_COMPLETED
-                )
-                waiting.cancel()
-                self._wake.clear()
+            self._say()
+            await self._lost.wait()
         finally:
-            ended.cancel()
-            with contextlib.suppress(asyncio.CancelledError, MoreGPUError):
-                await ended
-            await link.close()
+            self._link = None
+            if self._timer is not None:
+                self._timer.cancel()
+            link.close()
+
+    def _hear(self, message: FromCoordinator) -> None:
+        self._receive(message, time.monotonic())
+        self._say()
+
+    def _say(self) -> None:
+        """Send what is due, and come back when the next is."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._link is not None:
+            now = time.monotonic()
+            self._link.send(self.session.outgoing(now))
+            wait_s = max(LEAST_WAIT_S, self.session.due(now) - now)
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._say)
 
     def _receive(self, message: Any, now: float) -> None:
         before = self.session.round_trip_s
@@ -208,10 +220,13 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
-async def run_many(address: str, invite: Invite, count: int, seed: int) -> None:
-    """Run them, and say how they are once a second on standard output, until standard input closes."""
+async def run_many(address: str, invites: Sequence[Invite], count: int, seed: int) -> None:
+    """Run them, and say how they are once a second on standard output, until nobody reads it."""
     gate = asyncio.Semaphore(AT_ONCE)
-    workers = [LightWorker(address, invite, f"light-{seed}-{number}", seed + number) for number in range(count)]
+    workers = [
+        LightWorker(address, invites[number % len(invites)], f"light-{seed}-{number}", seed + number)
+        for number in range(count)
+    ]
     tasks = [asyncio.create_task(worker.run(gate)) for worker in workers]
     while True:
         await asyncio.sleep(0.25 if count < 100 else 1.0)
@@ -236,12 +251,12 @@ async def run_many(address: str, invite: Invite, count: int, seed: int) -> None:
 def main() -> None:
     """Command line."""
     address, count, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    invite = parse_invite(sys.stdin.readline())
+    invites = [parse_invite(sys.stdin.readline()) for _ in range(int(sys.argv[4]))]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, count + 200)), hard))
     runner = asyncio.Runner(loop_factory=_loop)
     with runner:
-        runner.run(run_many(address, invite, count, seed))
+        runner.run(run_many(address, invites, count, seed))
 
 
 def _loop() -> asyncio.AbstractEventLoop:
