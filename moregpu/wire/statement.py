@@ -54,7 +54,7 @@ def content_digest(key: bytes, dtype: str, shape: Sequence[int], *buffers: Buffe
 
     `buffers` are the bytes in order; a tensor that is held in pieces needs not be joined.
     """
-    about = canonical([CONTENT, dtype, list(shape)])
+    about = _about(CONTENT, dtype, tuple(shape))
     if len(buffers) == 1 and type(buffers[0]) is bytes and len(buffers[0]) < JOINED_BYTES:
         return blake3(about + buffers[0], key=key).digest()
     size = sum(memoryview(buffer).nbytes for buffer in buffers)
@@ -64,9 +64,15 @@ def content_digest(key: bytes, dtype: str, shape: Sequence[int], *buffers: Buffe
     return digest.digest()
 
 
+@lru_cache(256)
+def _about(what: str, dtype: str, shape: tuple[int, ...]) -> bytes:
+    """What goes before a tensor's bytes: the same for most tensors of jobs that are alike."""
+    return canonical([what, dtype, list(shape)])
+
+
 def scattered_digest(key: bytes, dtype: str, shape: Sequence[int], windows: Iterable[Buffer]) -> bytes:
     """The same of bytes that are brought together a window at a time, each read before the next is asked for."""
-    digest = blake3(canonical([CONTENT, dtype, list(shape)]), key=key)
+    digest = blake3(_about(CONTENT, dtype, tuple(shape)), key=key)
     for window in windows:
         digest.update(window)
     return digest.digest()
@@ -95,24 +101,70 @@ def statement(
     ran: Ran,
 ) -> bytes:
     """The bytes whose BLAKE3 a worker signs. `inputs` and `outputs` stand in the order of their sorted names."""
-    return canonical(
-        [
-            RESULT,
-            pool,
-            job,
-            task,
-            attempt,
-            token,
-            worker,
-            kind,
-            _digest_again(program),
-            _digest_again(parameters),
-            precision,
-            [_row(tensor) for tensor in inputs],
-            [_row(tensor) for tensor in outputs],
-            [ran.device, ran.driver, float(ran.duty), float(ran.seconds)],
-        ]
+    before = before_ran(
+        pool=pool,
+        job=job,
+        task=task,
+        attempt=attempt,
+        token=token,
+        worker=worker,
+        kind=kind,
+        program=program,
+        parameters=parameters,
+        precision=precision,
+        inputs=inputs,
+        outputs=outputs,
     )
+    return before + canonical([ran.device, ran.driver, float(ran.duty), float(ran.seconds)])
+
+
+def before_ran(
+    *,
+    pool: bytes,
+    job: str,
+    task: str,
+    attempt: int,
+    token: bytes,
+    worker: str,
+    kind: str,
+    program: bytes,
+    parameters: bytes,
+    precision: str,
+    inputs: Sequence[Described],
+    outputs: Sequence[Described],
+) -> bytes:
+    """A statement up to what only its worker knows: how it ran. `read_ran` reads the rest."""
+    known = [
+        RESULT,
+        pool,
+        job,
+        task,
+        attempt,
+        token,
+        worker,
+        kind,
+        _digest_again(program),
+        _digest_again(parameters),
+        precision,
+        [_row(tensor) for tensor in inputs],
+        [_row(tensor) for tensor in outputs],
+    ]
+    return _LIST_OF_14 + canonical(known)[1:]
+
+
+def read_ran(rest: bytes) -> Ran:
+    """How a task ran, from what follows `before_ran` in a claimed statement; raises `DigestMismatch` if it is no more.
+
+    The rest is canonical, too: with what stands before it, byte for byte what `statement` writes.
+    """
+    try:
+        device, driver, duty, seconds = row = _RAN_DECODER.decode(rest)
+    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
+        raise DigestMismatch("A signed statement cannot be read") from error
+    _refuse_impossible(duty, seconds)
+    if canonical(row) != rest:
+        raise DigestMismatch("A signed statement is not in its canonical form")
+    return Ran(device=device, driver=driver, duty=duty, seconds=seconds)
 
 
 def statement_of(
@@ -173,10 +225,14 @@ def read_ran_and_outputs(claimed: bytes) -> tuple[list[Described], Ran]:
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
         raise DigestMismatch("A signed statement cannot be read") from error
     device, driver, duty, seconds = row[-1]
-    if not (0.0 <= duty <= 1.0 and 0.0 <= seconds < inf):
-        raise DigestMismatch("A signed statement claims an impossible duty or time")
+    _refuse_impossible(duty, seconds)
     outputs = [_described(*output) for output in row[-2]]
     return outputs, Ran(device=device, driver=driver, duty=duty, seconds=seconds)
+
+
+def _refuse_impossible(duty: float, seconds: float) -> None:
+    if not (0.0 <= duty <= 1.0 and 0.0 <= seconds < inf):
+        raise DigestMismatch("A signed statement claims an impossible duty or time")
 
 
 class OutputsDigest:
@@ -187,7 +243,7 @@ class OutputsDigest:
 
     def begin(self, name: str, dtype: str, shape: Sequence[int]) -> None:
         """The next output; its bytes follow by `update`."""
-        self._digest.update(canonical([name, dtype, list(shape)]))
+        self._digest.update(_about(name, dtype, tuple(shape)))
 
     def update(self, data: Buffer) -> None:
         """Bytes of the output, in order, in pieces of any size."""
@@ -198,7 +254,12 @@ class OutputsDigest:
         return self._digest.hexdigest()
 
 
+_LIST_OF_14 = b"\x9e"
+"""How msgpack begins a list of 14; one of 13 takes one byte as well."""
+
 _TensorRow = tuple[str, bytes, str, list[int]]
+_RanRow = tuple[str, str, float, float]
+_RAN_DECODER = msgspec.msgpack.Decoder(_RanRow)
 _DECODER = msgspec.msgpack.Decoder(
     tuple[
         str,
@@ -214,7 +275,7 @@ _DECODER = msgspec.msgpack.Decoder(
         str,
         list[_TensorRow],
         list[_TensorRow],
-        tuple[str, str, float, float],
+        _RanRow,
     ]
 )
 

@@ -21,9 +21,12 @@ from moregpu.wire.statement import (
     OutputsDigest,
     Ran,
     batch_message,
+    before_ran,
     content_digest,
     described,
     digest,
+    in_order,
+    read_ran,
     read_ran_and_outputs,
     statement_of,
 )
@@ -216,3 +219,49 @@ def test_the_digest_of_outputs_covers_names_dtypes_shapes_and_bytes() -> None:
     assert base == of(("c", "uint8", (8,), bytes(8)))
     assert len({base, of(("d", "uint8", (8,), bytes(8))), of(("c", "int8", (8,), bytes(8))),
                 of(("c", "uint8", (2, 4), bytes(8))), of(("c", "uint8", (8,), b"x" * 8))}) == 5  # fmt: skip
+
+
+# ---- a statement in two parts: what its reader knows, and what only its worker knows ---------------------------------
+
+
+def known() -> bytes:
+    given_ = facts()
+    return before_ran(
+        pool=POOL,
+        worker="w-1",
+        job=ASSIGNMENT.job,
+        task=ASSIGNMENT.task,
+        attempt=ASSIGNMENT.attempt,
+        token=ASSIGNMENT.token,
+        kind=ASSIGNMENT.kind,
+        program=ASSIGNMENT.program,
+        parameters=ASSIGNMENT.parameters,
+        precision=ASSIGNMENT.precision,
+        inputs=in_order(given_["inputs"]),
+        outputs=in_order(given_["outputs"]),
+    )
+
+
+def test_a_statement_is_what_its_reader_knows_followed_by_how_it_ran() -> None:
+    whole = statement_of(ASSIGNMENT, **facts())
+    assert whole.startswith(known()) and read_ran(whole[len(known()) :]) == RAN
+    assert read_ran_and_outputs(whole)[1] == RAN
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"",
+        msgspec.msgpack.encode(["cpu", "", 0.5, 1.5]) + b"\x00",
+        msgspec.msgpack.encode(["cpu", "", 1, 1.5]),
+        b"\x94\xa3cpu\xa0\xca\x3f\x00\x00\x00\xcb" + bytes(8),
+        msgspec.msgpack.encode(["cpu", "", 1.5, 1.5]),
+        msgspec.msgpack.encode(["cpu", "", 0.5, float("nan")]),
+        msgspec.msgpack.encode(["cpu", "", 0.5, 1.5, 0]),
+        msgspec.msgpack.encode(["cpu", "", 0.5]),
+    ],
+    ids=["nothing", "more", "a whole number", "a short float", "too much duty", "no time", "five", "three"],
+)
+def test_how_it_ran_is_read_from_its_one_spelling_alone(rest: bytes) -> None:
+    with pytest.raises(DigestMismatch):
+        read_ran(rest)

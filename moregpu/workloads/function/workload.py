@@ -14,6 +14,7 @@ from moregpu.workloads.function.spec import RESULTS, FunctionSpec
 from moregpu.workloads.protocol import (
     Array,
     FleetSummary,
+    Inline,
     KernelEngine,
     OutputWriter,
     Part,
@@ -63,6 +64,10 @@ class FunctionWorkload:
     ) -> Evidence | Rejected:
         """Nobody here may run a submitter's code, so nobody knows: `check="agree"` asks a second owner's worker."""
         return Evidence(kind="unchecked")
+
+    def check_alike(self, tasks: Sequence[Inline]) -> Sequence[Evidence | None]:
+        """Nobody knows better of many than of one."""
+        return [None] * len(tasks)
 
     def agree(
         self, task: TaskSpec, inputs: Mapping[str, Array], one: Mapping[str, Array], other: Mapping[str, Array]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from moregpu.jobs import Check, Evidence
 from moregpu.workloads.kernel.agree import agree
+from moregpu.workloads.kernel.alike import check_alike
 from moregpu.workloads.kernel.check import check_task
 from moregpu.workloads.kernel.combine import combine_parts
 from moregpu.workloads.kernel.cut import cut_task
@@ -16,6 +17,7 @@ from moregpu.workloads.kernel.spec import KernelSpec
 from moregpu.workloads.protocol import (
     Array,
     FleetSummary,
+    Inline,
     KernelEngine,
     OutputWriter,
     Part,
@@ -62,6 +64,10 @@ class KernelWorkload:
     ) -> Evidence | Rejected:
         """See `check.check_task`."""
         return check_task(task, inputs, outputs, level, entropy)
+
+    def check_alike(self, tasks: Sequence[Inline]) -> Sequence[Evidence | None]:
+        """See `alike.check_alike`."""
+        return check_alike(tasks)
 
     def agree(
         self, task: TaskSpec, inputs: Mapping[str, Array], one: Mapping[str, Array], other: Mapping[str, Array]
