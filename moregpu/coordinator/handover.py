@@ -19,6 +19,8 @@ from websockets.http11 import Request
 from websockets.protocol import Protocol, Side
 from websockets.server import ServerProtocol
 
+from moregpu.coordinator.cork import Corked
+
 EXTENSION = "moregpu.take_over"
 """Name of the ASGI extension: `scope["extensions"][EXTENSION](peer, serve)`."""
 
@@ -49,6 +51,14 @@ class HandingProtocol(WebSocketsSansIOProtocol):
             extensions = cast("dict[str, Any]", self.scope.get("extensions"))
             extensions[EXTENSION] = self._hand_over
 
+    def send_receive_event_to_app(self) -> None:
+        """Pass a message on. What lies unread stops the reading, but not each message: that costs two system calls."""
+        paused, has_room = self.read_paused, self.queue.qsize() < MAX_UNREAD
+        self.read_paused = paused or has_room  # what is paused is not paused again
+        super().send_receive_event_to_app()
+        if has_room:
+            self.read_paused = paused
+
     def handle_ping(self) -> None:
         """Answer, unless the other end pings and does not read: its answers would fill the memory."""
         if self.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
@@ -58,7 +68,11 @@ class HandingProtocol(WebSocketsSansIOProtocol):
 
     def _hand_over(self, peer: str, serve: Serve) -> None:
         """Serve the connection by `serve` from now on. The request must have been accepted; its route may return."""
-        socket = TakenSocket(peer, self.transport, self.conn, self.connections)
+        transport = self.transport
+        if isinstance(transport, Corked):  # whoever takes over writes together by itself
+            transport.flush()
+            transport = transport.inner
+        socket = TakenSocket(peer, transport, self.conn, self.connections)
         while not self.queue.empty():
             message: dict[str, Any] = dict(self.queue.get_nowait())
             if message["type"] == "websocket.receive":
@@ -66,11 +80,11 @@ class HandingProtocol(WebSocketsSansIOProtocol):
         if self.disconnected:
             socket.connection_lost(None)
         else:
-            self.transport.set_protocol(socket)
+            transport.set_protocol(socket)
             self.connections.discard(self)
             self.connections.add(cast("Any", socket))
             if self.read_paused:
-                self.transport.resume_reading()
+                transport.resume_reading()
         self.transport = cast("asyncio.Transport", _Elsewhere())
         task = self.loop.create_task(_served(socket, serve))
         self.tasks.add(task)

@@ -249,13 +249,6 @@ class WatchedHttp(HttpToolsProtocol):
         if self.cycle.response_complete and not self.transport.is_closing():
             self._doorway.fell_idle(self)
 
-    def handle_websocket_upgrade(self) -> None:
-        """Give the connection itself away: a WebSocket writes one frame at a time, and at once."""
-        corked = cast("Corked", self.transport)
-        corked.flush()
-        self.transport = corked.inner
-        super().handle_websocket_upgrade()
-
     def let_go(self) -> None:
         """Make room for another connection."""
         self._head_there()

@@ -8,13 +8,14 @@ import socket
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from moregpu.coordinator.handover import EXTENSION, MAX_UNREAD, MAX_UNSENT_BYTES, TakenSocket
+from moregpu.coordinator.cork import Corked
+from moregpu.coordinator.handover import EXTENSION, MAX_UNREAD, MAX_UNSENT_BYTES, HandingProtocol, TakenSocket
 from moregpu.coordinator.listen import Doorway
 
 Serve = Callable[[TakenSocket], Awaitable[None]]
@@ -281,8 +282,50 @@ def test_where_a_socket_is_not_handed_over_such_pings_get_no_answer() -> None:
             await flood(writer, 32)
             (connection,) = opened.doorway.server_state.connections
             transport = connection.transport
-            assert isinstance(transport, asyncio.Transport)
+            assert isinstance(transport, Corked)
             assert transport.get_write_buffer_size() < 2 * MAX_UNSENT_BYTES
             writer.transport.abort()
 
     asyncio.run(run())
+
+
+class Kept(Doors):
+    """Doors whose only route keeps its WebSocket, and reads when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.reads = asyncio.Event()
+
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        self.left.set()
+        await self.reads.wait()
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "bytes": message["bytes"]})
+
+
+def test_a_socket_that_is_kept_lets_little_lie_unread_and_loses_nothing() -> None:
+    async def run() -> None:
+        opened = Kept()
+        running = asyncio.create_task(opened.doorway.run_doors())
+        sent = [bytes([number]) * 60_000 for number in range(8 * MAX_UNREAD)]
+        async with opened.connect() as link:
+            await opened.left.wait()
+            sending = asyncio.create_task(send_all(link, sent))
+            (connection,) = opened.doorway.server_state.connections
+            socket = cast("HandingProtocol", connection)
+            await until(lambda: socket.read_paused)
+            assert MAX_UNREAD < socket.queue.qsize() < 2 * MAX_UNREAD  # what one reading brought is kept
+            opened.reads.set()
+            assert [await link.recv() for _ in sent] == sent
+            await sending
+        opened.doorway.end()
+        await running
+
+    asyncio.run(run())
+
+
+async def send_all(link: ClientConnection, messages: list[bytes]) -> None:
+    for message in messages:
+        await link.send(message)
