@@ -61,7 +61,8 @@ class Intake:
         self.complete: Callable[[JobSpec], JobSpec] = lambda spec: spec
         """Puts in what the pool holds for a job, or raises `InvalidJob`."""
         self._plans: dict[bytes, Plan] = {}
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._planned: Plan | None = None  # the latest
+        self._waiting: dict[str, set[asyncio.Future[bool]]] = {}
 
     async def submit(self, who: Principal, spec: JobSpec, idempotency_key: str, wait_s: float) -> JobRow:
         """Keep a job. Returns once durable; with `wait_s`, when the job ended or the time is up.
@@ -118,7 +119,8 @@ class Intake:
 
     async def wait(self, job: str, timeout_s: float) -> JobRow:
         """Wait for a job's end; returns it as it then is. Raises `NotFound`."""
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[bool] = loop.create_future()
         waiting = self._waiting.setdefault(job, set())
         waiting.add(ended)
         try:
@@ -128,10 +130,12 @@ class Intake:
                 return row
             if timeout_s <= 0.0:
                 return row
+            late = loop.call_later(timeout_s, _tell, ended, False)
             try:
-                async with asyncio.timeout(timeout_s):
-                    await ended
-            except TimeoutError:
+                has_ended = await ended
+            finally:
+                late.cancel()
+            if not has_ended:
                 row = await self._row(job)
                 await self._store.settle()  # what was read must be durable before it is told; in this order
                 return row
@@ -144,8 +148,7 @@ class Intake:
     def ended(self, job: str) -> None:
         """A job reached its end state, durably."""
         for future in self._waiting.pop(job, ()):
-            if not future.done():
-                future.set_result(None)
+            _tell(future, True)
 
     def undone(self, jobs: frozenset[str]) -> None:
         """A commit failed: these jobs do not exist, and whoever waits for one is told so."""
@@ -213,10 +216,13 @@ class Intake:
 
     def _shared(self, plan: Plan) -> Plan:
         """The plan as one object for all jobs that are alike: they share its memory, and what is known of it."""
+        if plan is self._planned:
+            return plan
         text = _encode(plan)
         if len(self._plans) >= PLANS_SHARED:
             self._plans.clear()
-        return self._plans.setdefault(text, plan)
+        self._planned = self._plans.setdefault(text, plan)
+        return self._planned
 
     async def _checked(self, who: Principal, spec: JobSpec) -> JobSpec:
         spec = self.complete(spec)
@@ -288,6 +294,11 @@ def tensors_of(spec: JobSpec) -> dict[str, Tensor]:
 def inline_bytes(tensor: Tensor) -> int:
     """Bytes that travel inside the spec."""
     return len(tensor.data) if isinstance(tensor.data, bytes) else 0
+
+
+def _tell(waiting: asyncio.Future[bool], ended: bool) -> None:
+    if not waiting.done():
+        waiting.set_result(ended)
 
 
 def _may_see(who: Principal, row: JobRow) -> bool:

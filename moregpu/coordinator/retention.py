@@ -29,10 +29,8 @@ class Kept(NamedTuple):
 
 def kept(row: JobRow) -> Kept | None:
     """What a job keeps here; None when it has not ended, or keeps nothing."""
-    if row.state not in JOB_ENDED or row.purged:
-        return None
-    ended_at = row.ended_at if row.ended_at is not None else row.created_at
-    return Kept(ended_at, row.id, kept_bytes(row), ended_at + row.spec.keep_s)
+    until = kept_until(row)
+    return None if until is None else Kept(_ended_at(row), row.id, kept_bytes(row), until)
 
 
 def kept_bytes(row: JobRow) -> int:
@@ -42,8 +40,9 @@ def kept_bytes(row: JobRow) -> int:
 
 def kept_until(row: JobRow) -> float | None:
     """When a job's outputs go at the latest; None when they are gone or the job has not ended."""
-    own = kept(row)
-    return None if own is None else own.until
+    if row.state not in JOB_ENDED or row.purged:
+        return None
+    return _ended_at(row) + row.spec.keep_s
 
 
 def to_forget(jobs: Iterable[Kept], wall: float, *, keep_bytes: int | None = None, free_bytes: int = 0) -> list[str]:
@@ -68,6 +67,10 @@ def to_forget(jobs: Iterable[Kept], wall: float, *, keep_bytes: int | None = Non
             gone.append(job.id)
             freed += job.size_bytes
     return gone
+
+
+def _ended_at(row: JobRow) -> float:
+    return row.ended_at if row.ended_at is not None else row.created_at
 
 
 def room_wanted(free_bytes: int, used_bytes: int) -> int:

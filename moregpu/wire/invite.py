@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable
 from typing import Annotated
 
@@ -25,7 +26,7 @@ CLIENT_PREFIX = "MGPUC1-"
 MAX_ADDRESSES = 4
 MAX_LINE_CHARACTERS = 4_000
 CHECKSUM_BYTES = 5
-TOKEN_CHARACTERS = 4 + 8 + 1 + 43
+_TOKEN = re.compile(r"mgt_([0-9A-Za-z]{8})_[0-9A-Za-z_-]{43}")
 
 Addresses = Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_ADDRESSES)]
 Pin = bytes
@@ -128,17 +129,12 @@ def new_token(entropy: Callable[[int], bytes]) -> tuple[str, str]:
 
 def token_id(token: str) -> str:
     """The public part of a token; raises `Unauthorized` when it is not shaped like one."""
-    if (
-        len(token) != TOKEN_CHARACTERS
-        or not token.startswith("mgt_")
-        or token[12] != "_"
-        or not token[4:12].isalnum()
-        or not (token.isascii() and all(character.isalnum() or character in "-_" for character in token))
-    ):
+    shaped = _TOKEN.fullmatch(token)
+    if shaped is None:
         raise Unauthorized(
             "That is not a token of MoreGPU", "A token begins with mgt_; `moregpu token create` makes one"
         )
-    return token[4:12]
+    return shaped[1]
 
 
 def token_hash(token: str) -> bytes:

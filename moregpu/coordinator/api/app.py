@@ -33,19 +33,23 @@ def build_app(services: Services, *, plain: bool = False) -> ASGIApp:
     by_path: dict[str, dict[str, Door]] = {}
     for door in DOORS:
         by_path.setdefault(door.path, {})[door.verb] = door
+    paths = {path: _Path(doors) for path, doors in by_path.items()}
     routes = [
-        *(Route(path, endpoint=_Path(doors)) for path, doors in by_path.items()),
+        *(Route(path, endpoint=endpoint) for path, endpoint in paths.items()),
         *(WebSocketRoute(door.path, endpoint=_Socket(door)) for door in SOCKETS),
     ]
     router = Router(routes, redirect_slashes=False, default=_nowhere)
-    return _Guard(router, services, plain=plain)
+    straight = {path: endpoint for path, endpoint in paths.items() if "{" not in path}
+    return _Guard(router, straight, services, plain=plain)
 
 
 class _Guard:
     """Host and Origin first; whatever goes wrong behind becomes a problem document, and no traceback leaves."""
 
-    def __init__(self, inner: ASGIApp, services: Services, *, plain: bool):
+    def __init__(self, inner: ASGIApp, straight: Mapping[str, ASGIApp], services: Services, *, plain: bool):
+        """`straight`: the doors whose path has no parts, which needs no router to be found."""
         self._inner = inner
+        self._straight = straight
         self._services = services
         self._plain = plain
 
@@ -70,7 +74,7 @@ class _Guard:
     async def _answered(self, ask: Ask, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             self._check(ask.headers)
-            await self._inner(scope, receive, send)
+            await self._straight.get(scope["path"], self._inner)(scope, receive, send)
         except ClientGone:
             return
         except (MoreGPUError, TimeoutError) as error:
@@ -118,11 +122,12 @@ class _Path:
 
     def __init__(self, doors: Mapping[str, Door]):
         self._doors = doors
+        self._compat = all(door.compat for door in doors.values())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ask: Ask = scope["moregpu.ask"]
         ask.params = scope.get("path_params", {})
-        ask.compat = all(door.compat for door in self._doors.values())
+        ask.compat = self._compat
         door = self._doors.get(scope["method"])
         if door is None:
             raise MethodNotAllowed(f"{scope['method'][:20]} is not for {scope['path'][:80]}", _verbs(self._doors))

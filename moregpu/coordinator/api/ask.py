@@ -287,6 +287,9 @@ def headers_of(scope: Scope) -> dict[str, str]:
 def query_of(scope: Scope) -> dict[str, str]:
     """The query by name; of repeated names the last."""
     raw = scope.get("query_string", b"")
+    if raw and b"&" not in raw and b"%" not in raw and b"+" not in raw:  # as nearly always
+        name, _, value = raw.decode("latin-1").partition("=")
+        return {name: value}
     return dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=32)) if raw else {}
 
 

@@ -79,11 +79,24 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         return self.tile_flops(rows, columns) if flops else float(self.tile_bytes(rows, columns))
 
 
+_latest: tuple[KernelSpec | None, Form | None] = (None, None)
+"""A job is validated, then planned: worked out once. Specs are never changed."""
+
+
 def form_of(spec: KernelSpec) -> Form:
     """Work out the form of a job, in Python integers alone: nothing is allocated.
 
     Raises `InvalidJob` for shapes, dtypes or parameters that do not fit, `TooLarge` from 10¹² elements on.
     """
+    global _latest
+    known, form = _latest
+    if known is not spec or form is None:
+        form = _worked_out(spec)
+        _latest = spec, form
+    return form
+
+
+def _worked_out(spec: KernelSpec) -> Form:
     about = OPERATIONS.get(spec.operation)
     if about is None and spec.operation not in (FORMULA, CUSTOM):
         raise InvalidJob(f"there is no kernel called {spec.operation!r}", f"Kernels: {', '.join(OPERATIONS)}, formula")
