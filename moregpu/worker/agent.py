@@ -13,7 +13,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from random import Random, SystemRandom
 
 from moregpu.blobs.cache import SealedCache
@@ -25,44 +24,22 @@ from moregpu.worker.adapters import find_devices
 from moregpu.worker.compute import Compute
 from moregpu.worker.config import WorkerConfig
 from moregpu.worker.connections import Connections, Dropped, Refused
+from moregpu.worker.decisions import Action, Admitted, Close, Obey, Refusal, Run, Settled, Stop
 from moregpu.worker.devices import lent_cores, machine_name, system_text, version
+from moregpu.worker.duties import Duties, Sense
 from moregpu.worker.functions.offer import FunctionOffer, offer_functions
 from moregpu.worker.functions.room import FunctionRoom
 from moregpu.worker.home import WorkerHome
-from moregpu.worker.limits import WorkerLimits
-from moregpu.worker.probes.cpu import CpuLoad
-from moregpu.worker.probes.gpu import find_cards
 from moregpu.worker.probes.senses import Senses
 from moregpu.worker.results import SETTLE_S, KeptResults
-from moregpu.worker.session import (
-    Action,
-    Admitted,
-    Close,
-    Identity,
-    Obey,
-    Refusal,
-    Run,
-    Settled,
-    Stop,
-    WorkerSession,
-)
+from moregpu.worker.session import Identity, WorkerSession
 from moregpu.worker.status import State, Status
-from moregpu.worker.throttle.devices import Kind, Throttle
-from moregpu.worker.throttle.duty import Decision, fixed_duty
+from moregpu.worker.throttle.devices import Kind
 from moregpu.worker.throttle.schedule import parse_schedule
 from moregpu.worker.transfers import Transfers
 from moregpu.worker.work import RESIDENT_SHARE, Work
 
 _log = logging.getLogger(__name__)
-
-DECIDE_S = 0.5
-"""Period of the look at clock, limits and load."""
-
-BUSY_DECIDE_S = 0.1
-"""The same while tasks are there and the owner is to be given way to; each sign of input is a look of its own."""
-
-SAME_DUTY = 0.005
-"""A change by less is not worth a word to the compute process."""
 
 KEYRING_S = 10.0
 """Between two tries to open a keyring that is locked."""
@@ -78,7 +55,7 @@ class Agent:
         observe: Callable[[Status], None] | None = None,
         *,
         random: Random | None = None,
-        sense: Callable[[Callable[[], None], CpuLoad], Senses] = Senses,
+        sense: Sense = Senses,
         ran: Callable[[Assignment, float], None] = lambda _assignment, _seconds: None,
     ):
         """Prepare it; `run` starts it.
@@ -103,17 +80,14 @@ class Agent:
         self._observe = observe
         self._random = random or SystemRandom()
         owner = Limits(ceiling=config.ceiling, schedule=config.schedule, paused=config.paused)
-        self._limits = WorkerLimits(owner, self._decide_now, self._decide)
-        self._throttle = Throttle() if config.yields else None
-        self._sense = sense
+        self._duties = Duties(owner, self._decide_now, yields=config.yields, sense=sense)
+        self._limits = self._duties.limits
         self._ran = ran
-        self._senses: Senses | None = None
         self._computes: dict[str, Compute] = {}
         self._computes_on = ""
         self._functions_off = ""
         self._aside: dict[str, str] = {}  # device → why it is put aside
         self._kinds: dict[str, Kind] = {}
-        self._in_force: dict[str, float] = {}  # the duty that each compute process was told
         self._approved = True
         self._state: State = "starting"
         self._shown = Status()
@@ -223,12 +197,10 @@ class Agent:
             )
         self._open_room(offer, cores)
         self._settling: asyncio.TimerHandle | None = None
-        self._cpu = CpuLoad(self._own_processes)
-        if self._throttle is not None:
-            self._senses = self._sense(lambda: self._call(self._decide_now), self._cpu)
-            gpus = [device.name for device in found.devices if device.kind == "gpu"]
-            if gpus:
-                self._senses.watch_gpus(lambda: find_cards(gpus, self._own_processes))
+        gpus = [device.name for device in found.devices if device.kind == "gpu"]
+        self._duties.watch(
+            self._kinds, self._aside, self._own_processes, lambda: self._call(self._decide_now), gpus
+        )  # fmt: skip
         self._decide_now()
         self._show("connecting", "")
         try:
@@ -246,9 +218,7 @@ class Agent:
         finally:
             if self._settling is not None:
                 self._settling.cancel()
-            if self._senses is not None:
-                self._senses.close()
-            self._limits.close()
+            self._duties.close()
             for kept in self._session.kept.values():
                 self._results.keep(kept.entry)
             await self._work.close()
@@ -278,8 +248,7 @@ class Agent:
         for action in actions:
             match action:
                 case Run(assignment=assignment):
-                    if self._senses is not None:
-                        self._senses.set_busy(True)
+                    self._duties.set_busy(True)
                     self._work.run(assignment)
                 case Stop(ref=ref):
                     self._work.stop(ref)
@@ -354,13 +323,9 @@ class Agent:
         """Look at the clock, the owner and the load, all the time."""
         beats = 0
         while True:
-            busy = self._senses is not None and self._work.running > 0
-            await asyncio.sleep(BUSY_DECIDE_S if busy else DECIDE_S)
-            if self._senses is not None:
-                self._senses.set_busy(self._work.running > 0)
-            else:
-                self._cpu.sample()
-            self._session.user_load = self._cpu.others
+            await asyncio.sleep(self._duties.period_s(busy=self._work.running > 0))
+            self._duties.set_busy(self._work.running > 0)
+            self._session.user_load = self._duties.others
             self._decide_now()
             if self._connections is not None and not self._connections.is_open:  # else the writer does
                 self._perform(self._session.tick(self._now()))
@@ -368,48 +333,23 @@ class Agent:
             if beats % 10 == 0:
                 self._session.hot = self._transfers.cache.hot()
 
-    def _decide(self, owner: Limits, admin: Limits, local: datetime) -> Decision:
-        """What the worker as a whole may do, for people: limits alone, or with all that is sensed."""
-        if self._throttle is None or self._senses is None:
-            return fixed_duty(owner, admin, local)
-        self._throttle.decide(owner, admin, local, self._senses.signals(), self._now())
-        usable = [device for device in self._computes if device not in self._aside] or list(self._computes)
-        decisions = [self._throttle.decisions[self._kinds[device]] for device in usable]
-        return max(decisions, key=lambda decision: decision.value)
-
-    def _decision(self, device: str) -> Decision:
-        """What one device may do now."""
-        return self._limits.decision if self._throttle is None else self._throttle.decisions[self._kinds[device]]
-
     def _decide_now(self) -> None:
-        limits, session, now = self._limits, self._session, self._now()
-        limits.look()
-        workers = [*self._computes.items(), *([("functions", self._room)] if self._room is not None else [])]
-        for name, worker in workers:
-            duty, before = self._decision(worker.device).value, self._in_force.get(name, -1.0)
-            if abs(duty - before) >= SAME_DUTY or (duty == 0.0) != (before == 0.0):
-                self._in_force[name] = duty
-                worker.set_duty(duty)
-        usable = [device for device in self._computes if device not in self._aside]
-        told = limits.decision.reason
-        shares = {device: self._decision(device).value for device in usable}
-        if self._throttle is not None:
-            means = {device: self._throttle.tell(self._kinds[device], now) for device in usable}
-            shares = {device: mean.value for device, mean in means.items()}
-            told = max(means.values(), key=lambda mean: mean.value).reason if means else told
-        if (told, shares) != (session.reason, session.duty):
-            self._perform(session.set_duty(shares, told, now))
+        """Decide anew, and tell engines, the pool and people what is another now."""
+        session, now = self._session, self._now()
+        self._duties.look([*self._computes.items(), *([("functions", self._room)] if self._room is not None else [])])
+        shares, reason = self._duties.told(now)
+        if (reason, shares) != (session.reason, session.duty):
+            self._perform(session.set_duty(shares, reason, now))
             if self._connections is not None:
                 self._connections.wake()
-        session.owner = limits.owner
-        self._show(self._settled_state() if session.member else self._state, limits.decision.reason)
+        session.owner = self._limits.owner
+        self._show(self._settled_state() if session.member else self._state, self._limits.decision.reason)
 
     def _open_room(self, offer: FunctionOffer, cores: int) -> None:
-        """Let functions in, where they are offered. They are the CPU's load: its share is theirs."""
+        """Let functions in, where they are offered."""
         self._room = offer.room(self._work, cores)
         if self._room is not None:
             self._work.rooms["function"] = self._room
-            self._kinds[self._room.device] = "cpu"
 
     def _own_processes(self) -> list[int]:
         """Whose load is not the owner's."""
@@ -469,7 +409,7 @@ class Agent:
             busy_s=work.busy_s if work else 0.0,
             retry_s=link.retry_s if link is not None else None,
             asked=self._limits.admin.ceiling,
-            others=round(20 * self._cpu.others) / 20 if session else 0.0,
+            others=round(20 * self._duties.others) / 20,
             computes_on=self._computes_on,
             aside="; ".join(f"{device} is put aside: {why}" for device, why in self._aside.items()),
             functions_off=self._functions_off,

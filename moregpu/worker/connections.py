@@ -17,9 +17,10 @@ from moregpu.errors import (
     Unreachable,
     VersionMismatch,
 )
+from moregpu.worker.decisions import Action
 from moregpu.worker.home import WorkerHome
 from moregpu.worker.link import Link
-from moregpu.worker.session import Action, WorkerSession
+from moregpu.worker.session import WorkerSession
 
 _log = logging.getLogger(__name__)
 

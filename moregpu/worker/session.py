@@ -12,11 +12,10 @@ from random import Random
 
 import msgspec
 
-from moregpu.errors import HandshakeFailed, MoreGPUError, from_code
-from moregpu.jobs import Tensor, size_bytes
+from moregpu.errors import HandshakeFailed, from_code
+from moregpu.jobs import Tensor
 from moregpu.wire.identity import WorkerKeys, check_welcome
 from moregpu.wire.messages import (
-    MAX_INLINE_BYTES,
     Acknowledged,
     Assign,
     Assignment,
@@ -45,9 +44,8 @@ from moregpu.wire.messages import (
 )
 from moregpu.wire.session import pack_result
 from moregpu.wire.statement import batch_message, digest
-
-Key = tuple[str, int, bytes]
-"""A lease's exact name, hashable: (task, attempt, token)."""
+from moregpu.worker.decisions import Action, Admitted, Close, Obey, Refusal, Run, Settled, Stop
+from moregpu.worker.leases import Held, Kept, Key, is_tiny, key_of
 
 QUIET_S = 0.1
 """A tiny task that ends sooner is announced by its result alone: `Taken` and `Started` would cost more than it does."""
@@ -76,64 +74,6 @@ RETRY_GROWTH = 1.5
 REFUSED_RETRY_S = (5.0, 15.0)
 
 
-# ---- decisions -------------------------------------------------------------------------------------------------------
-
-
-class _Action(msgspec.Struct, frozen=True, kw_only=True):
-    """One decision, for the agent to carry out."""
-
-
-class Admitted(_Action, frozen=True, kw_only=True):
-    """The pool took the worker in."""
-
-    welcome: Welcome
-
-
-class Run(_Action, frozen=True, kw_only=True):
-    """Run this task."""
-
-    assignment: Assignment
-
-
-class Stop(_Action, frozen=True, kw_only=True):
-    """Stop this attempt, wherever it stands; no result is wanted."""
-
-    ref: LeaseRef
-
-
-class Settled(_Action, frozen=True, kw_only=True):
-    """The last word on a result: it may be forgotten."""
-
-    ref: LeaseRef
-    verdict: str
-
-
-class Obey(_Action, frozen=True, kw_only=True):
-    """The admin's limits; the owner's still hold."""
-
-    limits: Limits
-    approved: bool
-
-
-class Close(_Action, frozen=True, kw_only=True):
-    """Close this connection and make another."""
-
-    reason: str
-
-
-class Refusal(_Action, frozen=True, kw_only=True):
-    """The coordinator ends it. `again`: come back later."""
-
-    error: MoreGPUError
-    again: bool
-
-
-Action = Admitted | Run | Stop | Settled | Obey | Close | Refusal
-
-
-# ---- state -----------------------------------------------------------------------------------------------------------
-
-
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker says about itself in its Hello."""
 
@@ -147,29 +87,6 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()
     consent: dict[str, list[str]] = {}
     isolation: str = "none"
-
-
-class Held(msgspec.Struct, kw_only=True):
-    """A lease without a result yet."""
-
-    assignment: Assignment
-    ref: LeaseRef
-    is_tiny: bool
-    announce_at: float
-    announced: bool = False  # Taken was sent
-    begun_at: float | None = None
-    begun_told: bool = False
-    computed: bool = False
-    progress_at: float = 0.0
-
-
-class Kept(msgspec.Struct, kw_only=True):
-    """A result without a last word."""
-
-    entry: ResultEntry
-    ref: LeaseRef
-    made_at: float
-    sent_at: float | None = None  # on this connection
 
 
 class WorkerSession:
@@ -515,20 +432,3 @@ class WorkerSession:
 
 
 _TALK_HINT = "Ask the pool's admin for a new invite, and compare the fingerprint"
-
-
-def key_of(ref: LeaseRef) -> Key:
-    """A lease's name, hashable."""
-    return (ref.task, ref.attempt, ref.token)
-
-
-def is_tiny(assignment: Assignment) -> bool:
-    """Whether all values of a task travel inside messages."""
-    for tensor in assignment.inputs.values():
-        if not isinstance(tensor.data, bytes):
-            return False
-    outputs = 0
-    for planned in assignment.outputs.values():
-        if planned.most_bytes is None:
-            outputs += size_bytes(planned.dtype, planned.shape)
-    return outputs <= MAX_INLINE_BYTES

@@ -8,22 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
-from blake3 import blake3
 
-from moregpu.blobs.regions import read_part
-from moregpu.errors import EngineError, InvalidJob, MoreGPUError
-from moregpu.jobs import Blob, Planned, Tensor, size_bytes
+from moregpu.errors import EngineError, MoreGPUError
+from moregpu.jobs import Tensor
 from moregpu.wire.messages import MAX_INLINE_BYTES, Assignment, LeaseRef, ResultEntry, TaskError
 from moregpu.wire.statement import Described, Ran, content_digest, described, statement_of
 from moregpu.worker.compute import Compute
-from moregpu.worker.frames import Done, Place, RunTask
+from moregpu.worker.frames import Done, Place
 from moregpu.worker.functions.room import FunctionRoom
+from moregpu.worker.leases import Key, is_tiny, key_of
 from moregpu.worker.memory import Region, RegionPool, offsets
+from moregpu.worker.places import (
+    inline_outputs,
+    inline_part,
+    input_place,
+    layout,
+    output_place,
+    packed,
+    resident_place,
+    to_run,
+    view_of,
+)
 from moregpu.worker.residents import Resident, Residents
-from moregpu.worker.session import Key, WorkerSession, is_tiny, key_of
+from moregpu.worker.session import WorkerSession
 from moregpu.worker.transfers import Transfers
 from moregpu.workloads.function.spec import SHARED
 
@@ -172,15 +182,15 @@ class Work:
         start = 0
         try:
             for name, tensor in assignment.inputs.items():
-                part = _inline_part(tensor)
-                places[name] = _input_place(tensor, start)
+                part = inline_part(tensor)
+                places[name] = input_place(tensor, start)
                 parts.append(part)
                 start += len(part)
         except MoreGPUError as error:
             self._fail(work, TaskError(code=error.code, message=str(error), fault="task"))
             return
         work.in_child = True
-        work.compute.give(_run_task(work, places, _packed(assignment.outputs), None), b"".join(parts))
+        work.compute.give(to_run(assignment, work.number, places, packed(assignment.outputs), None), b"".join(parts))
         # While the child computes: the digests that the statement needs.
         for (name, tensor), part in zip(assignment.inputs.items(), parts, strict=True):
             content = content_digest(assignment.digest_key, tensor.dtype, tensor.part_shape, part)
@@ -190,12 +200,12 @@ class Work:
         if len(raw) > MAX_INLINE_BYTES:  # what went in was tiny, what came out is not
             work.driver = asyncio.get_running_loop().create_task(self._store_rest(work, done, raw))
             return
-        self._finish(work, done.seconds, *_inline(work.assignment, done, raw))
+        self._finish(work, done.seconds, *inline_outputs(work.assignment, done, raw))
 
     async def _store_rest(self, work: _Work, done: Done, raw: bytes | memoryview) -> None:
         self._session.computed(work.ref)
         try:
-            stored = await self._transfers.store(work.assignment, done.outputs, _view_of(raw), work.unwanted)
+            stored = await self._transfers.store(work.assignment, done.outputs, view_of(raw), work.unwanted)
         except MoreGPUError as error:
             self._fail(work, TaskError(code=error.code, message=str(error), fault="worker"))
         else:
@@ -214,7 +224,7 @@ class Work:
             region: Region | None = None
             try:
                 await self._hold(work)
-                names, sizes = _layout(work.assignment, work.residents)
+                names, sizes = layout(work.assignment, work.residents)
                 starts, size = offsets(sizes)
                 is_function = isinstance(work.compute, FunctionRoom)
                 # A region that was used before holds what it held: a stranger's process gets one that never was.
@@ -275,11 +285,11 @@ class Work:
     async def _through(self, work: _Work, region: Region, starts: Mapping[tuple[str, str], int]) -> None:
         assignment = work.assignment
         places = {
-            name: _input_place(tensor, starts["in", name])
+            name: input_place(tensor, starts["in", name])
             for name, tensor in assignment.inputs.items()
             if name not in work.residents
         }
-        outputs = {name: _output_place(planned, starts["out", name]) for name, planned in assignment.outputs.items()}
+        outputs = {name: output_place(planned, starts["out", name]) for name, planned in assignment.outputs.items()}
         work.inputs = await self._transfers.fetch(assignment, region, places, work.unwanted)
         if work.unwanted.is_set():
             return
@@ -288,9 +298,9 @@ class Work:
         # While the child computes: the digests that the statement needs.
         describing = asyncio.ensure_future(self._transfers.describe(assignment, work.residents))
         for name, resident in work.residents.items():
-            places[name] = _resident_place(assignment.inputs[name], resident)
+            places[name] = resident_place(assignment.inputs[name], resident)
         kept_open = [resident.region for resident in work.residents.values()]
-        work.compute.give(_run_task(work, places, outputs, region), region=region, residents=kept_open)
+        work.compute.give(to_run(assignment, work.number, places, outputs, region), region=region, residents=kept_open)
         try:
             answer = await asyncio.shield(work.answer)
         except asyncio.CancelledError:
@@ -413,112 +423,3 @@ class Work:
         self._by_number.pop(work.number, None)
         if self._by_key.get(key_of(work.ref)) is work:
             del self._by_key[key_of(work.ref)]
-
-
-# ---- where values lie ------------------------------------------------------------------------------------------------
-
-
-def _inline(
-    assignment: Assignment, done: Done, raw: bytes | memoryview
-) -> tuple[dict[str, Tensor], dict[str, Described]]:
-    """Outputs that fit a message, and what the statement says about them."""
-    outputs: dict[str, Tensor] = {}
-    contents: dict[str, Described] = {}
-    for name, place in done.outputs.items():
-        value = bytes(raw[place.start : place.start + place.size_bytes])
-        tensor = Tensor(dtype=place.dtype, shape=place.shape, data=value)
-        outputs[name] = tensor
-        content = content_digest(assignment.digest_key, place.dtype, place.shape, value)
-        contents[name] = described(tensor, content)
-    return outputs, contents
-
-
-def _view_of(raw: bytes | memoryview) -> Callable[[int, int], memoryview]:
-    return lambda start, size: memoryview(raw)[start : start + size]
-
-
-def _inline_part(tensor: Tensor) -> bytes:
-    """The bytes that are meant; raises `InvalidJob` where they do not fit the shape."""
-    if isinstance(tensor.data, Blob):
-        raise InvalidJob("a tiny task names a blob")
-    if tensor.region is None and len(tensor.data) == tensor.whole_bytes:
-        return tensor.data
-    return bytes(read_part(tensor, _no_blob))
-
-
-def _no_blob(_start: int, _stop: int, _out: memoryview) -> None:
-    raise InvalidJob("a tiny task names a blob")
-
-
-def _input_place(tensor: Tensor, start: int) -> Place:
-    return Place(
-        dtype=tensor.dtype,
-        shape=tensor.part_shape,
-        start=start,
-        size_bytes=tensor.part_bytes,
-        whole_shape=tensor.shape,
-        region=tensor.region,
-    )
-
-
-def _resident_place(tensor: Tensor, resident: Resident) -> Place:
-    """A part of a tensor that lies whole in a region of its own."""
-    return msgspec.structs.replace(
-        _input_place(tensor, 0), size_bytes=tensor.whole_bytes, resident=resident.region.number
-    )
-
-
-def _output_place(planned: Planned, start: int) -> Place:
-    return Place(
-        dtype=planned.dtype,
-        shape=planned.shape,
-        start=start,
-        size_bytes=size_bytes(planned.dtype, planned.shape),
-    )
-
-
-def _packed(outputs: Mapping[str, Planned]) -> dict[str, Place]:
-    """Outputs one behind the other, as they follow the child's answer."""
-    places: dict[str, Place] = {}
-    start = 0
-    for name, planned in outputs.items():
-        places[name] = _output_place(planned, start)
-        start += places[name].size_bytes
-    return places
-
-
-def _layout(assignment: Assignment, elsewhere: Container[str]) -> tuple[list[tuple[str, str]], list[int]]:
-    """Names and sizes of a task's values, inputs first; those that lie `elsewhere` are left out."""
-    names: list[tuple[str, str]] = []
-    sizes: list[int] = []
-    for name, tensor in assignment.inputs.items():
-        if name not in elsewhere:
-            names.append(("in", name))
-            sizes.append(tensor.part_bytes)
-    for name, planned in assignment.outputs.items():
-        names.append(("out", name))
-        sizes.append(size_bytes(planned.dtype, planned.shape))
-    return names, sizes
-
-
-def _run_task(work: _Work, inputs: dict[str, Place], outputs: dict[str, Place], region: Region | None) -> RunTask:
-    assignment = work.assignment
-    return RunTask(
-        number=work.number,
-        kind=assignment.kind,
-        program=assignment.program,
-        parameters=assignment.parameters,
-        precision=assignment.precision,
-        seed=assignment.seed or _seed_of(assignment),
-        submitter=assignment.submitter,
-        time_limit_s=assignment.time_limit_s,
-        inputs=inputs,
-        outputs=outputs,
-        memory=None if region is None else region.number,
-    )
-
-
-def _seed_of(assignment: Assignment) -> int:
-    """Of a function whose job names none: the same for each attempt of its task, another one for each task."""
-    digest = blake3(assignment.task.encode()).digest(7) if assignment.kind == "function" else b""
-    return int.from_bytes(digest, "little")

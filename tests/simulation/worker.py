@@ -32,22 +32,9 @@ from moregpu.wire.messages import (
 from moregpu.wire.retry import delays
 from moregpu.wire.session import Channel
 from moregpu.wire.statement import Described, Ran, content_digest, described, statement_of
-from moregpu.worker.session import (
-    RESEND_S,
-    Action,
-    Admitted,
-    Close,
-    Identity,
-    Key,
-    Obey,
-    Refusal,
-    Run,
-    Settled,
-    Stop,
-    WorkerSession,
-    is_tiny,
-    key_of,
-)
+from moregpu.worker.decisions import Action, Admitted, Close, Obey, Refusal, Run, Settled, Stop
+from moregpu.worker.leases import Key, is_tiny, key_of
+from moregpu.worker.session import RESEND_S, Identity, WorkerSession
 from moregpu.workloads.arrays import as_array, as_bytes
 from tests.simulation.behaviour import Behaviour, honest_outputs
 from tests.simulation.channel import PlainChannel

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 import moregpu.worker.agent
+import moregpu.worker.duties
 import moregpu.worker.limits
 from moregpu.wire.messages import Cancel, Heartbeat, Limits, Policy, Started
 from moregpu.worker.agent import Agent
@@ -90,7 +91,7 @@ async def computing(coordinator: Coordinator, machine: Machine) -> psutil.Proces
 def test_a_pool_that_is_away_for_a_day_is_asked_patiently_and_gets_the_result_that_waited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moregpu.worker.agent, "DECIDE_S", 60.0)  # or the day would be 200,000 looks at the schedule
+    monkeypatch.setattr(moregpu.worker.duties, "DECIDE_S", 60.0)  # or the day would be 200,000 looks at the schedule
     hurried = Hurried()
     hurried.clock = Clock(monkeypatch)
 

@@ -37,23 +37,9 @@ from moregpu.wire.messages import (
     Welcome,
 )
 from moregpu.wire.statement import batch_message, digest
-from moregpu.worker.session import (
-    HAND_BACK_S,
-    HELLO_S,
-    QUIET_S,
-    RESEND_S,
-    Action,
-    Admitted,
-    Close,
-    Identity,
-    Obey,
-    Refusal,
-    Run,
-    Settled,
-    Stop,
-    WorkerSession,
-    key_of,
-)
+from moregpu.worker.decisions import Action, Admitted, Close, Obey, Refusal, Run, Settled, Stop
+from moregpu.worker.leases import key_of
+from moregpu.worker.session import HAND_BACK_S, HELLO_S, QUIET_S, RESEND_S, Identity, WorkerSession
 
 POOL = PoolKeys.generate()
 KEYS = WorkerKeys.generate()
