@@ -39,9 +39,16 @@ async def withdraw(ask: Ask) -> Answer:
 
 
 async def make_invite(
-    services: Services, wanted: InviteRequest, created_by: str, entropy: Callable[[int], bytes] = os.urandom
+    services: Services,
+    wanted: InviteRequest,
+    created_by: str,
+    entropy: Callable[[int], bytes] = os.urandom,
+    addresses: tuple[str, ...] = (),
 ) -> InviteView:
-    """Keep a new invite and show it with its line. Raises `InvalidRequest`."""
+    """Keep a new invite and show it with its line. `addresses`: where its worker comes in, if not as all others.
+
+    Raises `InvalidRequest`.
+    """
     unknown = [kind for kind in wanted.kinds if kind not in KINDS]
     if unknown:
         raise InvalidRequest(f"there is no kind of job called {unknown[0][:40]!r}", f"kinds: {', '.join(KINDS)}")
@@ -63,7 +70,7 @@ async def make_invite(
     await services.desk.store.add_invite(row)
     pool = services.pool
     line = Invite(
-        addresses=pool.reach.addresses,
+        addresses=addresses or pool.reach.addresses,
         pool_id=pool.id,
         cs_pub=services.keys.next_cs_pub or services.keys.cs_pub,  # good after a rotation, too
         invite_id=id,

@@ -51,6 +51,16 @@ def test_the_lines_of_the_first_run_lead_here(config: ServeConfig) -> None:
         assert pool.ask("GET", "/v1/me", parse_client_line(pool.opening.admin_line).token).json()["role"] == "admin"
 
 
+@pytest.mark.parametrize(
+    "changes", [{}, {"behind_tunnel": "https://pool.example.com"}, {"advertise": ("pool.example.com",)}]
+)
+def test_the_worker_of_this_machine_comes_in_here_whatever_is_advertised(
+    config: ServeConfig, changes: dict[str, Any]
+) -> None:
+    with Running(replace(config, worker_invite=True, **changes)) as pool:
+        assert parse_invite(pool.opening.worker_line).addresses == (f"127.0.0.1:{pool.services.pool.reach.port}",)
+
+
 def test_the_profile_makes_commands_on_this_machine_just_work(config: ServeConfig, home: Path) -> None:
     config = replace(config, profile="local")
     with Running(config) as pool, connect() as client:
