@@ -284,7 +284,10 @@ async def _opening(config: ServeConfig, state: StateFolder, services: Services, 
         _, token = await services.authority.create("admin", "first admin")
         invite_line = (await make_invite(services, InviteRequest(), created_by="")).line
     if config.worker_invite:
-        worker_line = (await make_invite(services, InviteRequest(expires_s=600.0), created_by="")).line
+        # Not by what is advertised: a tunnel that is not up yet, or a name that only others resolve.
+        here = (_local_address(pool.reach, config.host),)
+        request = InviteRequest(expires_s=600.0)
+        worker_line = (await make_invite(services, request, created_by="", addresses=here)).line
     return Opening(
         url=f"https://{pool.reach.addresses[0]}",
         addresses=pool.reach.addresses,
