@@ -42,6 +42,10 @@ log = logging.getLogger(__name__)
 FLEET_THAT_SLOWS = 1500
 """So many workers make a newcomer's heartbeat take twice as long: ten thousand that idle would be most of the load."""
 
+UPLOADS_OF_AN_OUTPUT = 4
+"""A worker may leave so many times what its leases are to produce: an upload whose answer was lost is sealed anew. (It
+could fill the disk with blobs that no result names, each as large as one output may be.)"""
+
 MOST_SLOWED = 5.0 / 3.0
 """At most this: 25 s instead of 15, so that two still fit into a lease, and one may be lost."""
 
@@ -109,7 +113,7 @@ class Hub:
         member = self._bearers.get(_hash(bearer))
         if member is None:
             return None
-        read, write_bytes = False, 0
+        read, write_bytes, allowed = False, 0, 0
         session = member.session
         for held in [*session.held.values(), *(held for held in session.judging.values() if held is not None)]:
             spec = held.lease.task.spec
@@ -118,7 +122,9 @@ class Hub:
             )
             for planned in spec.outputs.values():
                 write_bytes = max(write_bytes, sealed_size(planned.size_bytes))
-        return member.row.id, BlobRight(read=read, write_bytes=write_bytes)
+                allowed += UPLOADS_OF_AN_OUTPUT * sealed_size(planned.size_bytes)
+        left_bytes = allowed - self._store.loose_bytes(member.row.id)
+        return member.row.id, BlobRight(read=read, write_bytes=write_bytes, left_bytes=left_bytes)
 
     async def close(self) -> None:
         """End all connections; workers come back when there is a coordinator again."""

@@ -75,7 +75,7 @@ class BlobRight(msgspec.Struct, frozen=True, kw_only=True):
 
     read: bool = False
     write_bytes: int = 0  # largest sealed length it may upload
-    left_bytes: int | None = None  # of its submitter's quota, where there is one
+    left_bytes: int | None = None  # of its submitter's quota, or of what a worker's leases allow it
 
 
 class OpenTensor(Protocol):

@@ -20,7 +20,7 @@ from moregpu.coordinator.authority import bearer_of
 from moregpu.coordinator.protocol import BlobRight
 from moregpu.coordinator.quotas import refuse_bytes
 from moregpu.coordinator.store.protocol import BlobRow
-from moregpu.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
+from moregpu.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge, TooManyRequests
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ async def get(ask: Ask) -> Stream:
         reader.close()
         raise
     start, stop = span if span is not None else (0, size)
-    worker = principal if principal.startswith("w-") else ""
+    worker = principal if _is_worker(principal) else ""
     headers: tuple[tuple[bytes, bytes], ...] = ((b"accept-ranges", b"bytes"), (b"etag", f'"{digest}"'.encode()))
     if span is not None:
         headers += ((b"content-range", f"bytes {start}-{stop - 1}/{size}".encode()),)
@@ -180,9 +180,18 @@ async def _check_size(ask: Ask, total: int, principal: str, right: BlobRight, di
     left = right.left_bytes
     if left is not None:  # what was begun and never ended lies on the disk as well
         left -= await _run(ask, lambda: ask.services.blobs.unfinished_bytes(principal, digest))
+    if left is not None and total > left and _is_worker(principal):
+        raise TooManyRequests(
+            f"{total:,} bytes beside what this worker has left here are more than its leases are to produce",
+            "hand in the results that name what was uploaded; what none names is deleted within a day",
+        )
     refuse_bytes(total, left)
     if total < MIN_SEALED_BYTES:
         raise InvalidRequest(f"a sealed blob has at least {MIN_SEALED_BYTES} bytes, not {total}")
+
+
+def _is_worker(principal: str) -> bool:
+    return principal.startswith("w-")
 
 
 def _digest(ask: Ask) -> str:
@@ -264,7 +273,7 @@ async def _take(ask: Ask, upload: Upload, length: int, principal: str) -> None:
             await _run(ask, work) if gathered > SMALL_BYTES else work()
     if taken != length:
         raise InvalidRequest(f"{taken} bytes came of {length}")
-    if principal.startswith("w-"):
+    if _is_worker(principal):
         ask.services.traffic.moved(principal, taken, ask.services.clock.monotonic() - began, to_worker=False)
 
 

@@ -121,6 +121,9 @@ class BookStore(CommittedBook):
     def bytes_of(self, submitter: str) -> int:
         return self._book.registry.bytes_of(submitter)
 
+    def loose_bytes(self, worker: str) -> int:
+        return self._book.registry.loose_bytes(worker)
+
     async def lease_again(self, worker: FleetWorker, task: str, device: str, now: float, wall: float) -> Lease | None:
         lease = self._step(lambda book: book.lease_again(worker, task, device, now, wall))
         self._told_later()

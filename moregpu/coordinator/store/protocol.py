@@ -186,6 +186,10 @@ class Store(Protocol):
         """Sealed bytes of all blobs that a submitter uploaded or that jobs of theirs name."""
         ...
 
+    def loose_bytes(self, worker: str) -> int:
+        """Sealed bytes of a worker's uploads that no job names (yet): results on their way, and what it left here."""
+        ...
+
     async def lease_again(self, worker: FleetWorker, task: str, device: str, now: float, wall: float) -> Lease | None:
         """Lease a task that is out to somebody else, too; None when it is not, or not any more, or twice already."""
         ...

@@ -33,7 +33,10 @@ class Registry:
         """Submitter → how much they used the pool, fading."""
         self._digests_of: dict[str, set[str]] = {}
         self._jobs_of: dict[str, set[str]] = {}
+        self._loose: dict[str, set[str]] = {}
+        """Worker → its uploads that no job named when it was last asked for."""
         self.references.watch_keys(self._watch_reference)
+        self.owners.watch_keys(self._watch_owner)
 
     def tables(self) -> list[Table[Any, Any]]:
         """Every table here."""
@@ -155,6 +158,14 @@ class Registry:
         digests |= {digest for (digest, _), who in self.references.rows.items() if who == submitter}
         return sum(row.sealed_bytes for digest in digests if (row := self.blobs.get(digest)) is not None)
 
+    def loose_bytes(self, worker: str) -> int:
+        """Sealed bytes of a worker's uploads that no job names (yet)."""
+        loose = self._loose.get(worker)
+        if not loose:
+            return 0
+        loose.difference_update([digest for digest in loose if digest in self._jobs_of])  # they are results now
+        return sum(row.sealed_bytes for digest in loose if (row := self.blobs.get(digest)) is not None)
+
     def unreferenced(self, older_than: float) -> list[str]:
         """Blobs that no job names, uploaded last before a wall time."""
         newest: dict[str, float] = {}
@@ -187,6 +198,17 @@ class Registry:
         """A job names no blob any more but `keep`."""
         for digest in sorted(self._digests_of.get(job, set()) - set(keep)):
             self.references.drop((digest, job))
+
+    def _watch_owner(self, key: tuple[str, str], there: bool) -> None:
+        digest, who = key
+        if not who.startswith("w-"):
+            return
+        if there:
+            self._loose.setdefault(who, set()).add(digest)
+        elif who in self._loose:
+            self._loose[who].discard(digest)
+            if not self._loose[who]:
+                del self._loose[who]
 
     def _watch_reference(self, key: tuple[str, str], there: bool) -> None:
         digest, job = key

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
+import msgspec
 import pytest
 from blake3 import blake3
 from hypothesis import given
@@ -14,6 +15,7 @@ from moregpu.blobs.format import RECORD_BYTES, seal
 from moregpu.blobs.transfer import BlobHTTP
 from moregpu.coordinator.api.blobs import parse_range
 from moregpu.coordinator.api.problems import NotSatisfiable
+from moregpu.coordinator.protocol import BlobRight
 
 from .conftest import Pool
 
@@ -161,10 +163,10 @@ def test_a_blob_without_a_length_or_of_no_length_is_refused(pool: Pool, token: s
         assert answer.code == "invalid-request"
 
 
-def test_more_than_the_disk_takes_is_refused_before_it_is_sent(pool: Pool, token: str) -> None:
+def test_more_than_the_disk_takes_is_refused_before_it_is_sent(pool: Pool) -> None:
     secure = pool.socket()
     secure.sendall(
-        f"POST /v1/blobs HTTP/1.1\r\nHost: {pool.address}\r\nAuthorization: Bearer {token}\r\n"
+        f"POST /v1/blobs HTTP/1.1\r\nHost: {pool.address}\r\nAuthorization: Bearer {pool.admin}\r\n"
         f"Expect: 100-continue\r\nContent-Length: {1 << 39}\r\n\r\n".encode()
     )
     answer = secure.recv(65536)
@@ -223,3 +225,27 @@ def test_a_range_means_what_rfc_9110_says(size: int, first: int, last: int) -> N
     else:
         with pytest.raises(NotSatisfiable):
             parse_range(f"bytes={first}-{last}", size)
+
+
+def test_a_worker_that_left_too_much_here_is_refused_before_a_byte_is_kept_and_told_what_to_do(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = "w-" + "0" * 26
+    right = BlobRight(write_bytes=10_000, left_bytes=12_000)
+
+    async def blob_right(bearer: str, digest: str) -> tuple[str, BlobRight] | None:
+        left = 12_000 - pool.services.desk.store.loose_bytes(worker)
+        return (worker, msgspec.structs.replace(right, left_bytes=left)) if bearer == "mgw_test" else None
+
+    monkeypatch.setattr(pool.services.desk, "blob_right", blob_right)
+    assert pool.ask("POST", "/v1/blobs", "mgw_test", os.urandom(8000)).status == 201
+    used = pool.services.blobs.used_bytes()
+    refused = pool.ask("POST", "/v1/blobs", "mgw_test", os.urandom(8000))
+    assert (refused.status, refused.code) == (429, "too-many-requests")
+    assert "hand in" in refused.json()["hint"] and pool.services.blobs.used_bytes() == used
+    half = os.urandom(4000)
+    begun = pool.ask(
+        "PUT", f"/v1/blobs/{blake3(half).hexdigest()}", "mgw_test", half[:1000], {"Upload-Length": str(len(half))}
+    )
+    assert begun.status == 200
+    assert pool.ask("POST", "/v1/blobs", "mgw_test", os.urandom(3500)).status == 429, "what has begun counts, too"

@@ -11,6 +11,7 @@ import msgspec
 
 from moregpu.blobs.format import sealed_size
 from moregpu.coordinator.limits import MAX_MEMORY_CLAIM
+from moregpu.coordinator.store.protocol import BlobRow
 from moregpu.jobs import JobState
 from moregpu.wire.messages import Assignment, Refused, ResultEntry, TaskError
 from tests.coordinator.room.pool import ADMIN, ANN, BOB, Room, product, room
@@ -176,6 +177,41 @@ def test_a_blob_token_reads_what_its_leases_name_and_writes_what_they_plan_while
             await here.hang_up(worker)
             await here.until(lambda: here.desk._fleet.get(worker.id) is None)
             assert await here.desk.blob_right(token, digest) is None
+
+    asyncio.run(run())
+
+
+def test_what_a_worker_uploads_and_no_result_names_uses_up_what_its_leases_allow(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker()
+            worker.computes = False
+            token = (await worker.welcomed()).blob_token
+            a, b = product(100, 100, 100)
+
+            async def left() -> int | None:
+                return (await here.desk.blob_right(token, ""))[1].left_bytes  # type: ignore[index]
+
+            assert await left() == 0, "it holds no lease"
+            row = await here.submit(await here.spec("matmul", a, b), wait_s=0.0)
+            await worker.until(lambda: bool(worker.assigned))
+            right = (await here.desk.blob_right(token, ""))[1]  # type: ignore[index]
+            whole = await left()
+            assert whole is not None and whole >= right.write_bytes > 0
+            for number in range(3):
+                uploaded = BlobRow(
+                    digest=f"{number:064x}", sealed_bytes=right.write_bytes, principal=worker.id, created_at=0.0
+                )
+                await here.store.add_blob(uploaded)
+                assert await left() == whole - (number + 1) * right.write_bytes
+            await here.store.drop_blobs([f"{2:064x}"])
+            assert await left() == whole - 2 * right.write_bytes
+            await here.hang_up(worker)
+            again = await here.worker(keys=worker.keys)
+            token = (await again.welcomed()).blob_token
+            await here.desk.cancel(ANN, row.id)
+            await here.until(lambda: not here.desk._fleet.get(again.id).session.held)  # type: ignore[union-attr]
+            assert await left() == -2 * right.write_bytes, "another connection does not begin anew"
 
     asyncio.run(run())
 

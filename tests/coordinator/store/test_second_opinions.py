@@ -147,6 +147,21 @@ def test_usage_and_trust_are_kept_over_a_restart_and_a_quarantined_worker_gets_n
     tell(story)
 
 
+def test_a_workers_uploads_are_loose_until_a_job_names_them(tell: Tell) -> None:
+    async def story(pool: Pool) -> None:
+        first, second = rows.blob(1), rows.blob(2)
+        for blob in (first, second):
+            await pool.store.add_blob(rows.blob_row(blob, principal="w-1"))
+        size = rows.blob_row(first).sealed_bytes
+        assert pool.store.loose_bytes("w-1") == 2 * size and pool.store.loose_bytes("w-2") == 0
+        await pool.store.add_job(rows.job(grains=1, inputs=(first,)))
+        assert pool.store.loose_bytes("w-1") == size
+        await pool.store.drop_blobs([first.digest, second.digest])
+        assert pool.store.loose_bytes("w-1") == 0
+
+    tell(story)
+
+
 def test_jobs_and_bytes_of_a_submitter_are_counted(tell: Tell) -> None:
     async def story(pool: Pool) -> None:
         blob = rows.blob(1)
