@@ -51,17 +51,23 @@ def words() -> dict[str, list[str]]:
 
 
 def _bash(table: dict[str, list[str]]) -> str:
-    cases = "".join(f"    '{before}') words='{' '.join(after)}' ;;\n" for before, after in table.items())
+    cases = "".join(
+        f"    '{before}') words='{' '.join(after)}'{' files=' if _takes_a_command(table, before) else ''} ;;\n"
+        for before, after in table.items()
+    )
+    # As bash 3.2 reads it, too: macOS has no later one.
     return f"""# bash completion of moregpu
 _moregpu() {{
-  local current=${{COMP_WORDS[COMP_CWORD]}} before="${{COMP_WORDS[*]:1:2}}" words=''
+  local current=${{COMP_WORDS[COMP_CWORD]}} before="${{COMP_WORDS[*]:1:2}}" words='' files=yes
   ((COMP_CWORD <= 2)) && before="${{COMP_WORDS[*]:1:COMP_CWORD-1}}"
   case "$before" in
 {_commands_alone(table)}  esac
   case "$before" in
 {cases}  esac
-  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
-  [[ $current != -* ]] && mapfile -t -O "${{#COMPREPLY[@]}}" COMPREPLY < <(compgen -f -- "$current")
+  local IFS=$'\\n'
+  COMPREPLY=($(IFS=' '; compgen -W "$words" -- "$current"))
+  [[ -n $files && $current != -* ]] && COMPREPLY+=($(compgen -f -- "$current"))
+  return 0
 }}
 complete -o filenames -F _moregpu moregpu
 """
@@ -73,15 +79,24 @@ def _commands_alone(table: dict[str, list[str]]) -> str:
     return "".join(f"    '{word} '*) before='{word}' ;;\n" for word in alone)
 
 
+def _takes_a_command(table: dict[str, list[str]], before: str) -> bool:
+    """Whether the name of a command comes next, and no file."""
+    return not before or _has_below(table, before)
+
+
 def _has_below(table: dict[str, list[str]], word: str) -> bool:
     return any(before.startswith(f"{word} ") for before in table)
 
 
 def _zsh(table: dict[str, list[str]]) -> str:
-    cases = "".join(f"    '{before}') candidates=({' '.join(after)}) ;;\n" for before, after in table.items())
+    cases = "".join(
+        f"    '{before}') candidates=({' '.join(after)}){' files=' if _takes_a_command(table, before) else ''} ;;\n"
+        for before, after in table.items()
+    )
     return f"""#compdef moregpu
 _moregpu() {{
   local -a candidates
+  local files=yes
   local before="${{words[2,3]}}"
   ((CURRENT <= 3)) && before="${{words[2,CURRENT-1]}}"
   case "$before" in
@@ -89,7 +104,7 @@ _moregpu() {{
   case "$before" in
 {cases}  esac
   compadd -- $candidates
-  _files
+  [[ -n $files ]] && _files
 }}
 compdef _moregpu moregpu
 """
@@ -102,7 +117,8 @@ def _fish(table: dict[str, list[str]]) -> str:
         condition = "; and ".join(seen) if seen else "__fish_use_subcommand"
         if before and " " not in before and _has_below(table, before):
             condition += f"; and not __fish_seen_subcommand_from {' '.join(after)}"
-        lines.append(f"complete -c moregpu -n '{condition}' -a '{' '.join(after)}'")
+        no_files = "-f " if _takes_a_command(table, before) else ""
+        lines.append(f"complete -c moregpu -n '{condition}' {no_files}-a '{' '.join(after)}'")
     return "\n".join(lines) + "\n"
 
 

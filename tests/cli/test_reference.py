@@ -53,17 +53,20 @@ def test_completion_knows_every_command_and_option() -> None:
         (("worker", "set", "--ce"), {"--ceiling"}),
         (("jobs", "--st"), {"--state"}),
         (("workers", "--json", "--pro"), {"--profile"}),
+        (("worker", ""), {"pause", "resume", "drain", "approve", "set", "remove"}),  # and no file
+        (("submit", "relu", "two"), {"two words.npy"}),
     ],
 )
 def test_bash_completes(tmp_path: Path, typed: tuple[str, ...], wanted: set[str]) -> None:
     script = tmp_path / "moregpu.bash"
     script.write_text(moregpu("completion", "bash"))
+    (tmp_path / "two words.npy").touch()
     line = " ".join(f"'{word}'" for word in ("moregpu", *typed))
     code = (
         f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(typed)}; _moregpu; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     )
     shown = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert {word for word in shown.stdout.split() if word != script.name} == wanted, shown.stderr
+    assert {word for word in shown.stdout.splitlines() if word not in ("", script.name)} == wanted, shown.stderr
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish", "powershell"])
