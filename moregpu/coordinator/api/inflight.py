@@ -9,7 +9,10 @@ from __future__ import annotations
 from moregpu.errors import TooManyRequests
 
 MOST_EACH = 512
-"""Requests, streams and links of one token at once. A link carries any number of jobs."""
+"""Requests, streams and links of one token at once. A link carries thousands of jobs."""
+
+MOST_ON_LINKS = 50_000
+"""What one token's links have open together: as many as it may have jobs that have not ended."""
 
 AGAIN_S = 5.0
 
@@ -17,8 +20,9 @@ AGAIN_S = 5.0
 class InFlight:
     """Counts what is open, by principal."""
 
-    def __init__(self, most: int = MOST_EACH):
+    def __init__(self, most: int = MOST_EACH, hint: str = "let some end; one link (`/v1/link`) carries many jobs"):
         self._most = most
+        self._hint = hint
         self._open: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -29,9 +33,7 @@ class InFlight:
         """Count one more; raises `TooManyRequests`."""
         count = self._open.get(principal, 0)
         if count >= self._most:
-            error = TooManyRequests(
-                f"{count:,} requests of this token are open", "let some end; one link (`/v1/link`) carries many jobs"
-            )
+            error = TooManyRequests(f"{count:,} requests of this token are open", self._hint)
             error.retry_after_s = AGAIN_S
             raise error
         self._open[principal] = count + 1

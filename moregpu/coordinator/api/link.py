@@ -82,6 +82,7 @@ class Link:
     def __init__(self, ask: SocketAsk):
         self._ask = ask
         self._desk = ask.services.desk
+        self._on_links = ask.services.on_links
         self._follower = Follower(ask.services)
         self._open: dict[int, asyncio.Task[None]] = {}
         self._out: asyncio.Queue[tuple[FromLink, bool]] = asyncio.Queue()
@@ -129,6 +130,11 @@ class Link:
             )
             self._tell(Refused(id=asked.id, problem=problem(error)), packed)
             return
+        try:
+            self._on_links.enter(self._ask.who.id)
+        except TooManyRequests as error:
+            self._tell(Refused(id=asked.id, problem=problem(error)), packed)
+            return
         task = group.create_task(self._answer(asked, packed))
         self._open[asked.id] = task
         task.add_done_callback(lambda task: self._forget(asked.id, task))
@@ -136,10 +142,12 @@ class Link:
     def _forget(self, id: int, task: asyncio.Task[None]) -> None:
         if self._open.get(id) is task:
             del self._open[id]
+            self._on_links.leave(self._ask.who.id)
 
     def _stop(self, id: int) -> None:
         task = self._open.pop(id, None)
         if task is not None:
+            self._on_links.leave(self._ask.who.id)
             task.cancel()
 
     async def _answer(self, asked: ToLink, packed: bool) -> None:

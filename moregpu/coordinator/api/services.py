@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from moregpu.blobs.local import BlobFiles
-from moregpu.coordinator.api.inflight import InFlight
+from moregpu.coordinator.api.inflight import MOST_ON_LINKS, InFlight
 from moregpu.coordinator.api.load import PoolLoad
 from moregpu.coordinator.authority import Authority
 from moregpu.coordinator.measures import Measures
@@ -66,3 +66,4 @@ class Services:
     """Public: the leaf, and what it is signed by."""
     traffic: Traffic = field(default_factory=Traffic)
     inflight: InFlight = field(default_factory=InFlight)
+    on_links: InFlight = field(default_factory=lambda: InFlight(MOST_ON_LINKS, "wait for some to end, or stop them"))

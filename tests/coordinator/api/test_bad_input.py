@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidStatus
 
 from moregpu.coordinator.api.table import COMPAT, DOORS, NATIVE, Door
 from moregpu.wire.invite import parse_client_line
-from moregpu.wire.link import Accepted, Ended, Refused
+from moregpu.wire.link import Accepted, Ended, Follow, Refused, Stop
 
 from .conftest import Pool
 from .test_link import link
@@ -118,6 +118,7 @@ def test_a_page_past_the_end_is_empty(pool: Pool) -> None:
     assert seen == jobs[::-1]
     assert pool.ask("GET", f"/v1/jobs?after={jobs[0]}", token).json() == {"items": [], "next": None}
     assert pool.ask("GET", "/v1/jobs?after=j-0", token).json()["items"] == []
+    assert pool.ask("GET", "/v1/jobs?state=queued,running&kind=kernel&limit=99999", token).status == 200
 
 
 def test_a_client_that_goes_in_mid_download_takes_nothing_with_it(pool: Pool) -> None:
@@ -229,3 +230,25 @@ def test_one_token_takes_its_share_of_the_connections_and_no_more(pool: Pool, mo
         assert time.monotonic() < until
         time.sleep(0.01)
     assert pool.ask("GET", "/v1/me", greedy).status == 200
+
+
+def test_the_links_of_one_token_have_no_more_open_together_than_its_share(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool.services.on_links, "_most", 5)
+    greedy, other = pool.token("submitter"), pool.token("submitter")
+    with link(pool, greedy) as first, link(pool, greedy) as second, link(pool, other) as others:
+        for id in range(3):
+            first.submit(id, early=True)
+            first.until(Accepted, id)
+        job = pool.ask("GET", "/v1/jobs?limit=1", greedy).json()["items"][0]["id"]
+        for id in range(2):
+            second.send(Follow(id=id, job=job))
+            second.until(Accepted, id)
+        second.send(Follow(id=2, job=job))
+        assert second.until(Refused, 2).problem.type == "about:moregpu/too-many-requests"
+        others.submit(1, early=True)
+        others.until(Accepted, 1)
+        second.send(Stop(id=0))
+        second.send(Follow(id=3, job=job))
+        second.until(Accepted, 3)
