@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Sequence
-from time import monotonic, sleep, time
+from time import monotonic, time
 from typing import TypeVar
 
 import msgspec
@@ -19,7 +19,7 @@ import msgspec
 from moregpu.errors import MoreGPUError, NotFound, TooManyRequests, Unavailable, Unreachable, from_code
 from moregpu.wire.api import Problem
 from moregpu.wire.connection import open_http
-from moregpu.wire.retry import delays, retry_after_s
+from moregpu.wire.retry import AWAY, BACK, delays, retry_after_s
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,11 @@ Answer = TypeVar("Answer")
 Send = Callable[[memoryview], None]
 
 
+def pause(closed: threading.Event, seconds: float) -> None:
+    """Wait before the next try, but not when this end is closed."""
+    closed.wait(seconds)
+
+
 class Calls:
     """Requests and answers, a thread at a time; `retrying` is what they run under."""
 
@@ -52,11 +57,11 @@ class Calls:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._connections: dict[http.client.HTTPSConnection, threading.Thread] = {}
-        self._closed = False
+        self._closed = threading.Event()
 
     def close(self) -> None:
         """Close all connections, those of other threads too; transfers under way end with `Unreachable`."""
-        self._closed = True
+        self._closed.set()
         with self._lock:
             connections = list(self._connections.items())
         for connection, owner in connections:
@@ -111,13 +116,14 @@ class Calls:
     def retrying(self, attempt: Callable[[], Answer], progress: Callable[[], int] = lambda: 0) -> Answer:
         """Try again over fresh connections until `TRIES` in a row made no progress, and patience is at its end."""
         waits, tries, reached, since = delays(), 0, progress(), monotonic()
+        said = False
         reused = getattr(self._local, "connection", None) is not None
         while True:
             try:
-                return attempt()
+                answer = attempt()
             except (Unreachable, Unavailable, TooManyRequests, *_BROKEN) as error:
                 self.drop()
-                if self._closed:
+                if self._closed.is_set():
                     raise Unreachable("The transfer was broken off: this end closed its connections") from error
                 if progress() != reached:
                     waits, tries, reached, since = delays(), 0, progress(), monotonic()
@@ -130,16 +136,21 @@ class Calls:
                 if asked_s >= max(left_s, MOST_ASKED_S) or (tries >= TRIES and left_s <= 0.0):
                     raise self._given_up(error) from error
                 if tries == TRIES:
-                    log.warning("%s; trying again for %.0f s", self._given_up(error).detail, left_s)
-                sleep(asked_s + next(waits))
+                    log.warning(AWAY, self._given_up(error).detail, left_s)
+                    said = True
+                pause(self._closed, asked_s + next(waits))
             except BaseException:
                 self.drop()
                 raise
+            else:
+                if said:
+                    log.warning(BACK)
+                return answer
 
     def _connection(self) -> http.client.HTTPSConnection:
         connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
         if connection is None:
-            if self._closed:
+            if self._closed.is_set():
                 raise Unreachable("This end has closed its connections")
             connection = open_http(self._address, self._pin, self._timeout_s)
             self._local.connection = connection

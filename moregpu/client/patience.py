@@ -10,7 +10,7 @@ import logging
 from time import monotonic, sleep
 
 from moregpu.errors import MoreGPUError
-from moregpu.wire.retry import delays
+from moregpu.wire.retry import AWAY, BACK, delays
 
 log = logging.getLogger("moregpu.client")
 
@@ -40,11 +40,11 @@ class Patience:
         pause_s = asked_s + next(self._pauses)  # not all at once, when the time has come
         if not self._said and pause_s > _SAY_S:
             self._said = True
-            log.warning("%s; jobs go on meanwhile, trying again for %.0f s", error.detail, left_s)
+            log.warning(AWAY, error.detail, left_s)
         sleep(min(left_s, pause_s))
 
     def over(self) -> None:
         """Say that it went through, where the opposite was said."""
         if self._said:
             self._said = False
-            log.warning("the coordinator is back")
+            log.warning(BACK)

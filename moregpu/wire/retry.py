@@ -7,6 +7,10 @@ import random
 from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 
+AWAY = "%s; jobs go on meanwhile, trying again for %.0f s"
+BACK = "the coordinator is back"
+"""What whoever waits for a coordinator is told, whatever they wait for."""
+
 
 def delays(
     first_s: float = 0.1, most_s: float = 5.0, uniform: Callable[[float, float], float] = random.uniform

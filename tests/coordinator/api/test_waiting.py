@@ -165,7 +165,7 @@ def test_a_coordinator_that_asks_for_time_gets_it(
 
     monkeypatch.setattr(authority, "principal", busy)
     monkeypatch.setattr(patience, "sleep", pauses.append)
-    monkeypatch.setattr(calls, "sleep", pauses.append)
+    monkeypatch.setattr(calls, "pause", lambda closed, seconds: pauses.append(seconds))
     with client_of(pool, token) as client:
         ask(client)
     assert len(pauses) == 2
