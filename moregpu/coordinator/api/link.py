@@ -56,6 +56,8 @@ _SPEC = {True: msgspec.msgpack.Decoder(JobSpec).decode, False: msgspec.json.Deco
 QUIET_S = 15.0
 """How often a link looks whether its token still holds."""
 LONG_S = 86_400.0
+TOGETHER_BYTES = 64 * 1024
+"""Answers up to so many bytes are written in one go."""
 MAX_UNWRITTEN = 10_000
 """Answers that wait to be written; a client that asks for more than it reads is let go."""
 
@@ -241,14 +243,19 @@ class Link:
 
     async def _write(self) -> None:
         while True:
-            message, packed = await self._out.get()
+            frames = [_frame(*await self._out.get())]
+            left = TOGETHER_BYTES - len(frames[0])
+            while left > 0 and not self._out.empty():
+                frames.append(_frame(*self._out.get_nowait()))
+                left -= len(frames[-1])
             if self._out.qsize() < MAX_UNWRITTEN // 4:
                 self._room.set()
             async with asyncio.timeout(SEND_S):
-                if packed:
-                    await self._ask.send_bytes(msgspec.msgpack.encode(message))
-                else:
-                    await self._ask.send_text(msgspec.json.encode(message).decode())
+                for frame in frames:
+                    if isinstance(frame, bytes):
+                        await self._ask.send_bytes(frame)
+                    else:
+                        await self._ask.send_text(frame)
 
     async def _watch_token(self) -> None:
         while True:
@@ -256,6 +263,10 @@ class Link:
             if not await self._ask.services.authority.holds(self._ask.who):
                 await self._ask.close(1008, "the token no longer holds")
                 raise _Closed
+
+
+def _frame(message: FromLink, packed: bool) -> bytes | str:
+    return msgspec.msgpack.encode(message) if packed else msgspec.json.encode(message).decode()
 
 
 def _decoded(frame: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T], what: str = "the frame") -> T:
