@@ -41,12 +41,16 @@ def main() -> None:
 def _give_back_the_library_path() -> None:
     """Programs of the system that we start (a browser, uv, an interpreter) find the system's libraries, not ours.
 
-    PyInstaller sets the variable before Python begins, for this process alone to need: our own programs set it anew.
+    PyInstaller sets the variable before Python begins, and only this process needs it. Our own programs set it anew
+    where they are told to begin afresh; else they would take this process's word that it is set.
     """
+    if not getattr(sys, "frozen", False):
+        return
+    os.environ["PYINSTALLER_RESET_ENVIRONMENT"] = "1"
     before = os.environ.pop("LD_LIBRARY_PATH_ORIG", None)
     if before is not None:
         os.environ["LD_LIBRARY_PATH"] = before
-    elif getattr(sys, "frozen", False):
+    else:
         os.environ.pop("LD_LIBRARY_PATH", None)
 
 

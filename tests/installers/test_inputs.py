@@ -7,11 +7,14 @@ import plistlib
 import re
 import shutil
 import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from installers import entry
 from installers.build import PROGRAMS, SIZES, _debian_version, debian, scripts, tarball
 from installers.entry import MODULES
 from installers.entry import PROGRAMS as ENTRIES
@@ -43,6 +46,23 @@ def test_every_module_that_our_programs_start_is_one_that_the_frozen_program_kno
             )
     assert {"moregpu.worker.child", "moregpu.worker.process", "moregpu_tray.who"} <= started
     assert started <= set(MODULES)
+
+
+@pytest.mark.parametrize("before", [None, "/their/own"])
+def test_what_a_frozen_program_starts_finds_its_own_libraries(
+    monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(sys, "argv", ["moregpu"])
+    monkeypatch.setattr("installers.entry.import_module", lambda _name: SimpleNamespace(main=lambda: None))
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/moregpu/_internal")
+    if before is not None:
+        monkeypatch.setenv("LD_LIBRARY_PATH_ORIG", before)
+    monkeypatch.setenv("PYINSTALLER_RESET_ENVIRONMENT", "0")
+    with pytest.raises(SystemExit):
+        entry.main()
+    assert os.environ.get("LD_LIBRARY_PATH") == before, "the system's, for programs of the system"
+    assert os.environ["PYINSTALLER_RESET_ENVIRONMENT"] == "1", "ours set it again, for their own"
 
 
 def test_the_pictures_are_there_at_every_size() -> None:
