@@ -10,7 +10,7 @@ from moregpu.coordinator.limits import MAX_CORES_CLAIM, MAX_MEMORY_CLAIM, DeskCo
 from moregpu.coordinator.protocol import Clock
 from moregpu.coordinator.store.protocol import Store, WorkerRow
 from moregpu.errors import Forbidden, HandshakeFailed, InviteRefused, TooManyRequests
-from moregpu.wire.identity import check_hello
+from moregpu.wire.identity import check_hello, worker_id_of
 from moregpu.wire.invite import secret_hash
 from moregpu.wire.messages import Device, Hello, Limits
 
@@ -45,8 +45,9 @@ class Doorman:
             Forbidden: it was revoked.
             TooManyRequests: too many wrong invites.
         """
-        worker_id = check_hello(hello, remote_static, h)
-        row = await self._store.worker(worker_id)
+        row = await self._store.worker(worker_id_of(hello.wi_pub))
+        vouched = None if row is None else (row.wi_pub, row.ws_pub, row.ws_number)
+        worker_id = check_hello(hello, remote_static, h, vouched)
         if row is None:
             return Admitted(row=await self._enrol(worker_id, hello, remote_static, peer))
         if row.revoked:

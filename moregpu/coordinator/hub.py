@@ -164,6 +164,7 @@ class Hub:
     def _tick_links(self, now: float) -> None:
         for link in list(self._links):
             if link.session.is_quiet(now):
+                link.connection.channel.rest()
                 continue
             for action in link.session.tick(now):
                 self.carry_out(link, action)

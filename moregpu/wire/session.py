@@ -168,6 +168,12 @@ class Channel(Generic[Incoming]):
         self.records_sent += 1
         return cipher.encrypt(queue.pop(0))
 
+    def rest(self) -> None:
+        """Nothing is said for a while: hold as little memory as can be. It goes on as if nothing had been."""
+        if self._transport is not None:
+            self._transport.sending.rest()
+            self._transport.receiving.rest()
+
     @property
     def waiting(self) -> int:
         """Messages that wait to be sealed."""

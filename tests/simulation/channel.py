@@ -71,6 +71,9 @@ class PlainChannel:
         queue = self._control or self._bulk
         return None if self.dead or not self.established or not queue else queue.popleft()
 
+    def rest(self) -> None:
+        pass
+
     @property
     def waiting(self) -> int:
         return len(self._control) + len(self._bulk)

@@ -104,6 +104,18 @@ def test_keys_that_do_not_belong_together_are_refused() -> None:
         PoolKeys.load(mixed.dump())
 
 
+def test_what_was_vouched_for_before_is_not_verified_again_but_the_session_is_always() -> None:
+    worker = WorkerKeys.generate()
+    vouched = (worker.wi_pub, worker.ws_pub, worker.ws_number)
+    unsigned = hello_of(worker, ws_signature=bytes(64))
+    assert check_hello(unsigned, worker.ws_pub, H, vouched) == worker.worker_id
+    with pytest.raises(HandshakeFailed):
+        check_hello(hello_of(worker), worker.ws_pub, bytes(32), vouched)  # a replay
+    for other in (None, (worker.wi_pub, bytes(32), worker.ws_number), (worker.wi_pub, worker.ws_pub, 7)):
+        with pytest.raises(HandshakeFailed):
+            check_hello(unsigned, worker.ws_pub, H, other)
+
+
 def test_a_hello_proves_the_worker_in_this_session_only() -> None:
     worker = WorkerKeys.generate()
     assert check_hello(hello_of(worker), worker.ws_pub, H) == worker.worker_id == worker_id_of(worker.wi_pub)

@@ -75,6 +75,19 @@ def test_the_other_implementation_agrees_with_the_vector() -> None:
     assert noise.get_handshake_hash().hex() == VECTOR["handshake_hash"]
 
 
+def test_a_direction_that_rests_goes_on_where_it_was() -> None:
+    sealing, opening = CipherState(bytes(range(32))), CipherState(bytes(range(32)))
+    for number in range(6):
+        assert opening.decrypt(sealing.encrypt(b"%d" % number)) == b"%d" % number
+        if number == 3:
+            sealing.rekey()
+            opening.rekey()
+        sealing.rest()
+        if number % 2:
+            opening.rest()
+    assert sealing.nonce == opening.nonce == 6
+
+
 def test_rekey_is_noises_own() -> None:
     noise = NoiseConnection.from_name(NAME)
     noise.set_as_initiator()
