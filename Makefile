@@ -2,7 +2,7 @@
 #
 #   make demo        two workers compute, check and sign a real matrix product
 #   make test        the whole suite, with formatting, types and import layers
-#   make quick       what a change wants to know, in under a minute
+#   make quick       what a change wants to know, in two or three minutes on two cores
 #   make acceptance  what takes long: soak, many kills, peers
 #   make bench       tiny-job latency and jobs a second
 #   make installers  what people install, for this system, into dist/
@@ -33,7 +33,7 @@ test: lint
 
 quick: $(VENV)/.ready-test
 	$(BIN)/ruff check -q $(PACKAGES)
-	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow and not acceptance"
+	$(BIN)/pytest -q -n 2 --dist worksteal --hypothesis-profile quick -m "not slow and not acceptance"
 
 acceptance: $(VENV)/.ready-test
 	$(BIN)/pytest -m acceptance --timeout 1800

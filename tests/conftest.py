@@ -8,12 +8,16 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Tests start hundreds of Python processes: what those import is compiled once, beside the virtual environment and not
 # in the source tree, whatever the developer's own setting is. It halves what a start costs.
 sys.dont_write_bytecode = False
 sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(Path(sys.prefix) / "pycache")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+settings.register_profile("quick", max_examples=20)
+"""`make quick` asks for it; where a test names a number of its own, that holds."""
 
 MISSING = "missing:"
 """A skip for a part that could be installed begins so, and says how to mend it:

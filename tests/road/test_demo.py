@@ -38,6 +38,7 @@ def folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="demo-test-"))
 
 
+@pytest.mark.slow
 def test_the_demo_prints_one_object(folder: Path) -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "moregpu", "demo", "--json"],

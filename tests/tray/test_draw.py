@@ -51,6 +51,7 @@ def test_corners_are_clear(size: int) -> None:
     assert icon.getpixel((0, 0))[3] == 0  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_the_pictures_in_assets_are_the_ones_that_are_drawn(tmp_path: Path) -> None:
     main(tmp_path)
     for file in sorted(tmp_path.iterdir()):
@@ -59,6 +60,7 @@ def test_the_pictures_in_assets_are_the_ones_that_are_drawn(tmp_path: Path) -> N
         assert difference(kept, Image.open(file)) < 1.0, f"{file.name}: run python -m assets.draw_icons"
 
 
+@pytest.mark.slow
 def test_the_live_icons_pictures_are_the_ones_that_are_drawn(tmp_path: Path) -> None:
     keep_pictures(tmp_path / "pictures")
     drawn, kept = (msgspec.msgpack.decode(file.read_bytes()) for file in (tmp_path / "pictures", FILE))

@@ -82,6 +82,7 @@ async def right(owner: Watching, number: int) -> None:
     assert np.array_equal(np.frombuffer(owner.raw[number], np.float32), VECTOR + VECTOR)
 
 
+@pytest.mark.slow
 def test_a_gpu_computes_and_says_with_what(adapter: str) -> None:
     async def story(compute: Compute, owner: Watching) -> None:
         hand(compute, 1, 2)
@@ -108,6 +109,7 @@ def test_an_adapter_that_is_gone_is_put_aside_at_once() -> None:
     on_gpu("vulkan:no-such-card", story)
 
 
+@pytest.mark.slow
 def test_a_driver_that_hangs_is_put_aside(adapter: str) -> None:
     async def story(compute: Compute, owner: Watching) -> None:
         hand(compute, 1)
@@ -123,6 +125,7 @@ def test_a_driver_that_hangs_is_put_aside(adapter: str) -> None:
     on_gpu(adapter, story, hang_s=1.0)
 
 
+@pytest.mark.slow
 def test_a_gpu_that_crashed_once_goes_on_and_one_that_crashes_again_is_put_aside(adapter: str) -> None:
     async def story(compute: Compute, owner: Watching) -> None:
         hand(compute, 1)
@@ -143,6 +146,7 @@ def test_a_gpu_that_crashed_once_goes_on_and_one_that_crashes_again_is_put_aside
     on_gpu(adapter, story)
 
 
+@pytest.mark.slow
 def test_a_task_that_was_stopped_is_not_blamed(adapter: str) -> None:
     async def story(compute: Compute, owner: Watching) -> None:
         hand(compute, 1)
@@ -157,6 +161,7 @@ def test_a_task_that_was_stopped_is_not_blamed(adapter: str) -> None:
     on_gpu(adapter, story, hang_s=0.5)
 
 
+@pytest.mark.slow
 def test_an_adapter_that_comes_back_is_found_and_computes_again(
     adapter: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -177,6 +182,7 @@ def test_an_adapter_that_comes_back_is_found_and_computes_again(
     on_gpu(adapter, story, again_s=0.3)
 
 
+@pytest.mark.slow
 def test_a_driver_that_crashes_every_task_costs_one_task_a_try(adapter: str) -> None:
     async def story(compute: Compute, owner: Watching) -> None:
         hand(compute, 1)
@@ -217,6 +223,7 @@ def test_a_device_that_does_not_even_open_is_waited_for_longer_each_time_but_nev
     assert [patience.put_aside(0.0) for _ in range(8)] == [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0, 3600.0]
 
 
+@pytest.mark.slow
 def test_the_pool_learns_that_a_device_is_put_aside_and_that_it_is_back(
     adapter: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
