@@ -79,35 +79,3 @@ def dequantise(matrix: Quantised) -> NDArray[np.float32]:
     else:
         levels = np.concatenate([raw & 15, raw >> 4], axis=2).astype(np.float32) - 8
     return (levels * matrix.scales.astype(np.float32)[..., None]).reshape(rows, blocks * BLOCK)
-
-
-def from_ggml(data: bytes, kind: str, rows: int, columns: int) -> Quantised:
-    """Read ggml's own layout: each block its scale, then its integers.
-
-    Raises
-    ------
-    BadShape
-        Another number of bytes than the shape takes, or an unknown format.
-
-    """
-    if kind not in FORMATS or columns % BLOCK:
-        raise BadShape(
-            f"{kind} of {columns} columns is not understood", f"Formats: {', '.join(FORMATS)}; blocks of {BLOCK}"
-        )
-    block_bytes = 2 + BLOCK * FORMATS[kind] // 8
-    if len(data) != rows * (columns // BLOCK) * block_bytes:
-        raise BadShape(
-            f"{kind} of {rows} × {columns} takes {rows * (columns // BLOCK) * block_bytes:,} bytes, not {len(data):,}"
-        )
-    raw = np.frombuffer(data, np.uint8).reshape(rows, columns // BLOCK, block_bytes)
-    scales = np.ascontiguousarray(raw[:, :, :2]).view(np.float16)[..., 0]
-    quants = np.ascontiguousarray(raw[:, :, 2:].reshape(rows, -1)).view(np.uint32)
-    return Quantised(kind, quants, scales)
-
-
-def to_ggml(matrix: Quantised) -> bytes:
-    """Write ggml's own layout."""
-    rows, blocks = matrix.scales.shape
-    scales = np.ascontiguousarray(matrix.scales[..., None]).view(np.uint8)
-    quants = np.ascontiguousarray(matrix.quants).view(np.uint8).reshape(rows, blocks, -1)
-    return np.concatenate([scales, quants], axis=2).tobytes()
