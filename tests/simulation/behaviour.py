@@ -15,6 +15,7 @@ from moregpu.workloads import workload
 from moregpu.workloads.kernel.run import operands_of
 from moregpu.workloads.protocol import NOMINAL_BYTES, NOMINAL_FLOPS
 from tests.rogue.workers import CPU, Unthrottled, task_of
+from tests.simulation.calls import call_outputs, calls_cost_s
 
 if TYPE_CHECKING:
     from tests.simulation.worker import Agent
@@ -34,6 +35,8 @@ def honest_outputs(assignment: Assignment, inputs: Arrays) -> dict[str, Any]:
 
     BLAS rounds as the addresses of its operands happen to be aligned, and a seed must give the same bytes every time.
     """
+    if assignment.kind == "function":
+        return call_outputs(assignment, inputs)
     if assignment.program == b"matmul":
         operands = operands_of(task_of(assignment), inputs)
         a, b = operands["a"].astype("float64"), operands["b"].astype("float64")
@@ -43,6 +46,8 @@ def honest_outputs(assignment: Assignment, inputs: Arrays) -> dict[str, Any]:
 
 def cost_s(assignment: Assignment) -> float:
     """Seconds that a task takes at the nominal speed."""
+    if assignment.kind == "function":
+        return calls_cost_s(assignment)
     sizes = [math.prod(tensor.part_shape) for tensor in assignment.inputs.values()]
     sizes += [math.prod(planned.shape) for planned in assignment.outputs.values()]
     if assignment.program == b"matmul" and len(sizes) == 3:
@@ -50,10 +55,15 @@ def cost_s(assignment: Assignment) -> float:
     return 4.0 * sum(sizes) / BYTES
 
 
+KERNELS = ("kernel",)
+"""What those take who hand in other numbers than they computed: nobody could tell it of a function's."""
+
+
 class Behaviour:
     """An honest worker."""
 
     lies = False
+    kinds: tuple[str, ...] = ("kernel", "function")
     device: Device = CPU
 
     def assigned(self, agent: Agent, assignment: Assignment) -> None:
@@ -93,6 +103,7 @@ class Zeros(Behaviour):
     """All zeros."""
 
     lies = True
+    kinds = KERNELS
 
     def outputs(self, agent: Agent, assignment: Assignment, honest: dict[str, Any]) -> dict[str, Any]:
         return {name: np.zeros_like(array) for name, array in honest.items()}
@@ -102,6 +113,7 @@ class Scaled(Behaviour):
     """One per cent too large."""
 
     lies = True
+    kinds = KERNELS
 
     def outputs(self, agent: Agent, assignment: Assignment, honest: dict[str, Any]) -> dict[str, Any]:
         return {name: (array * array.dtype.type(1.01)).astype(array.dtype) for name, array in honest.items()}
@@ -111,6 +123,7 @@ class NaN(Behaviour):
     """One NaN among what is right."""
 
     lies = True
+    kinds = KERNELS
 
     def outputs(self, agent: Agent, assignment: Assignment, honest: dict[str, Any]) -> dict[str, Any]:
         for array in honest.values():
@@ -123,6 +136,7 @@ class Yesterday(Behaviour):
     """Honest at first, then hands in an earlier result again and again."""
 
     lies = True
+    kinds = KERNELS
 
     def __init__(self) -> None:
         self.earlier: list[dict[str, Any]] = []

@@ -169,6 +169,13 @@ class MemoryBlobs:
         self._drive.written_at.pop(digest, None)
         return self._drive.blobs.pop(digest, None) is not None
 
+    def used_bytes(self) -> int:
+        return sum(map(len, self._drive.blobs.values()))
+
+    def free_bytes(self) -> int:
+        """Room for all that a history makes: when the disk is full nothing can be written, whoever holds how much."""
+        return 1 << 40
+
     def older_than(self, at: float) -> list[str]:
         return [digest for digest, written_at in self._drive.written_at.items() if written_at < at]
 

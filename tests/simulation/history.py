@@ -23,6 +23,8 @@ from moregpu.wire.api import WorkerChange
 from moregpu.wire.identity import PoolKeys, WorkerKeys
 from moregpu.wire.invite import secret_hash
 from moregpu.workloads import protocol as workload_protocol
+from moregpu.workloads.function import cut as function_cut
+from moregpu.workloads.function import plan as function_plan
 from moregpu.workloads.kernel import plan as kernel_plan
 from tests.simulation.behaviour import BYTES, FLOPS, KINDS
 from tests.simulation.coordinator import ADMIN, Coordinator
@@ -271,6 +273,7 @@ def slow_world() -> Generator[None]:
         *((module, "NOMINAL_FLOPS", FLOPS) for module in (workload_protocol, scheduler, kernel_plan)),
         *((module, "NOMINAL_BYTES", BYTES) for module in (workload_protocol, scheduler, kernel_plan)),
         (kernel_plan, "GRAINS_WANTED", kernel_plan.GRAINS_WANTED),
+        *((module, "CALL_AMOUNT", function_plan.CALL_S * FLOPS) for module in (function_plan, function_cut)),
         (proving, "LADDER", (("matmul", (8, 16), ("matmul",)), ("vector_add", (64, 256), ("vector_add", "relu")))),
         *PLACES,
     ]

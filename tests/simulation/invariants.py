@@ -20,6 +20,7 @@ from moregpu.coordinator.store.table import Change, Transaction
 from moregpu.jobs import JOB_ENDED, AttemptState, JobState, TaskState
 from moregpu.wire.messages import Assignment
 from moregpu.workloads.arrays import as_bytes
+from tests.simulation.calls import Runs
 
 if TYPE_CHECKING:
     from tests.simulation.history import History
@@ -139,6 +140,8 @@ class Watch:
         self.lies: set[bytes] = set()
         """Digests of wrong outputs that somebody handed in."""
         self.starving_since: dict[str, float] = {}
+        self.runs = Runs(history)
+        """9. Calls that were begun."""
 
     def broken(self, problem: str) -> None:
         """Something must not be so. The history ends at its next look."""

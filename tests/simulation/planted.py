@@ -6,6 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec.structs import replace
+
 from moregpu.coordinator import judge, ledger, transitions
 from moregpu.coordinator.store.book import Book
 from moregpu.coordinator.store.commits import CommittedBook
@@ -114,10 +116,20 @@ def accepted_again_after_replay() -> Generator[None]:
         yield
 
 
+@contextmanager
+def once_forgotten() -> Generator[None]:
+    """A call that may run once goes to somebody else when nobody knows whether it ran."""
+    kind = workload("function")
+    cut: Callable[..., Any] = kind.cut
+    with _instead(kind, "cut", lambda *given: replace(cut(*given), once=False)):
+        yield
+
+
 PLANTED: dict[str, Callable[[], Any]] = {
     "fencing off": fencing_off,
     "acceptance check off": acceptance_check_off,
     "acknowledged before commit": acknowledged_before_commit,
     "lease never reaped": never_reaped,
     "accepted again after replay": accepted_again_after_replay,
+    "once forgotten": once_forgotten,
 }

@@ -44,6 +44,8 @@ class Work:
     twice: bool = False  # sent twice at once, under one key
     lab: bool = False
     priority: int = 0
+    once: bool = False  # of calls: none may be made twice
+    retries: int = 4
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def script_of(seed: int) -> Script:
     return Script(
         seed=seed,
         machines=machines,
-        works=works,
+        works=_with_calls(random.Random(f"calls {seed}"), works),
         faults=faults,
         noise=noise,
         trials=rng.random() < 0.15,
@@ -187,6 +189,26 @@ def _works(rng: random.Random, machines: tuple[Machine, ...]) -> tuple[Work, ...
         if flood and number == 0:
             works += [replace(works[-1], after=None, size=40, data="inline", operation="relu")] * rng.randint(5, 15)
     return tuple(works)
+
+
+def _with_calls(rng: random.Random, works: tuple[Work, ...]) -> tuple[Work, ...]:
+    """Some of the works as a function's calls instead, in two histories of five: none costs more for it."""
+    if rng.random() < 0.6:
+        return works
+    return tuple(_as_calls(rng, work) if rng.random() < 0.6 else work for work in works)
+
+
+def _as_calls(rng: random.Random, work: Work) -> Work:
+    once = rng.random() < 0.5
+    return replace(
+        work,
+        operation="call",
+        size=rng.choice((1, 1, 2, 3, 8)),
+        data=work.data if work.data == "blob" else "inline",
+        check="none" if once else rng.choice(("none", "none", "agree")),
+        once=once,
+        retries=rng.choice((1, 4)),
+    )
 
 
 def _size(rng: random.Random, operation: str, data: str) -> int:

@@ -23,6 +23,8 @@ from moregpu.jobs import JOB_ENDED, JobState, Tensor
 from moregpu.wire.retry import delays
 from moregpu.workloads import KernelSpec
 from moregpu.workloads.arrays import as_array
+from moregpu.workloads.function.spec import ARGUMENTS, FunctionSpec
+from tests.simulation.calls import CALL, call_spec, names_of, wrong_results
 from tests.simulation.loop import Entropy, Process
 from tests.simulation.script import Work
 
@@ -83,7 +85,7 @@ class Submitter:
 
     # -- calls
 
-    async def submit(self, spec: KernelSpec) -> JobRow:
+    async def submit(self, spec: KernelSpec | FunctionSpec) -> JobRow:
         if self.work.then == "hang up":
             # Its first request is broken off, whatever has become of it by then.
             try:
@@ -128,6 +130,8 @@ class Submitter:
         size, operation = self.work.size, self.work.operation
         if self.work.data == "made":
             return {}
+        if operation == CALL:
+            return {ARGUMENTS: np.frombuffer(b"".join(names_of(self.work, self.number)), "uint8")}
         if operation == "matmul":
             shapes = {"a": (size, 24), "b": (24, size)}
         elif operation == "softmax":
@@ -138,7 +142,7 @@ class Submitter:
             shapes = {"a": (size,), "b": (size,)}
         return {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
 
-    async def spec(self, arrays: dict[str, Any]) -> KernelSpec | None:
+    async def spec(self, arrays: dict[str, Any]) -> KernelSpec | FunctionSpec | None:
         """The job; None when the one it is to follow never came to be."""
         work = self.work
         after: tuple[str, ...] = ()
@@ -155,15 +159,19 @@ class Submitter:
             if work.data == "blob":
                 data, sealed = seal(memoryview(data), entropy=self.entropy)
                 await self.repeated(lambda desk, sealed=sealed: self.history.coordinator.upload(self.who.id, sealed))
-            inputs[name] = Tensor(dtype="float32", shape=array.shape, data=data)
+            inputs[name] = Tensor(dtype=str(array.dtype), shape=array.shape, data=data)
         fields: dict[str, Any] = {
-            "operation": work.operation,
-            "inputs": inputs,
             "check": work.check,
             "after": after,
             "priority": work.priority,
-            "scalar": 1.5,
             "group": "lab" if work.lab else None,
+        }
+        if work.operation == CALL:
+            return call_spec(work, inputs[ARGUMENTS], self.number, **fields)
+        fields |= {
+            "operation": work.operation,
+            "inputs": inputs,
+            "scalar": 1.5,
         }
         if work.data == "made":
             fields |= {"size": work.size, "seed": self.number}
@@ -171,16 +179,22 @@ class Submitter:
 
     # -- the truth
 
-    def verify(self, row: JobRow, spec: KernelSpec, arrays: dict[str, Any]) -> None:
+    def verify(self, row: JobRow, spec: KernelSpec | FunctionSpec, arrays: dict[str, Any]) -> None:
         """What was told of the job's end is so, and right."""
         watch, history = self.history.watch, self.history
         if row.state is JobState.CANCELLED and not self.cancelled:
             watch.broken(f"1: {row.id} is cancelled, and nobody did that")
-        if row.state is JobState.FAILED and not (history.unruly or spec.after):
+        if row.state is JobState.FAILED and not (history.unruly or spec.after or self.work.once):
             watch.broken(f"1: {row.id} failed in a pool of honest workers: {row.error and row.error.detail}")
         if row.state is not JobState.DONE or row.result is None or row.purged or self.work.data == "made":
             return
-        if (spec.check == "none" and history.unruly) or (spec.check == "agree" and history.may_collude):
+        made_here = isinstance(spec, KernelSpec)  # who hands in other results than were computed takes no calls
+        if made_here and (
+            (spec.check == "none" and history.unruly) or (spec.check == "agree" and history.may_collude)
+        ):  # fmt: skip
+            return
+        if isinstance(spec, FunctionSpec):
+            self.verify_calls(row.id, row.result.outputs)
             return
         try:
             tensor = row.result.outputs["out"]
@@ -193,6 +207,17 @@ class Submitter:
         expected = _expected(self.work.operation, arrays)
         if found.shape != expected.shape or not np.all(np.abs(found - expected) <= 1e-4 * (1.0 + np.abs(expected))):
             watch.broken(f"the result of {row.id} is wrong")
+
+    def verify_calls(self, job: str, outputs: dict[str, Tensor]) -> None:
+        """Each call has the result of its own."""
+        try:
+            wrong = wrong_results(self.history, self.work, self.number, outputs)
+        except MoreGPUError as error:
+            if isinstance(error, NotFound) and self.history.coordinator.drive.rows.job(job).purged:
+                return
+            wrong = f"cannot be opened: {error!r}"
+        if wrong:
+            self.history.watch.broken(f"the result of {job}: its records {wrong}")
 
 
 def _expected(operation: str, arrays: dict[str, Any]) -> Any:

@@ -17,6 +17,7 @@ SAYS = {
     "acknowledged before commit": ("1:", "2:"),
     "lease never reaped": ("900 s after the last fault",),
     "accepted again after replay": ("2:",),
+    "once forgotten": ("9:",),
 }
 """What the finding is about: the invariant that is broken, not some accident on the way."""
 

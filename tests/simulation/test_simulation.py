@@ -49,4 +49,8 @@ def test_histories_reach_what_they_are_for() -> None:
     assert {work.then for work in works} == {"follow", "cancel", "vanish", "hang up"}
     assert {work.check for work in works} == {"spot", "full", "none", "agree"}
     assert any(script.noise for script in scripts) and any(script.trials for script in scripts)
+    calls = [work for work in works if work.operation == "call"]
+    assert any(work.once for work in calls) and any(not work.once for work in calls)
+    assert {work.then for work in calls} == {"follow", "cancel", "vanish", "hang up"}
+    assert len(calls) < len(works) / 2
     assert any(work.after is not None for work in works) and any(work.twice for work in works)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from moregpu.blobs.format import seal
 from moregpu.errors import HandshakeFailed, InviteRefused, MoreGPUError, NotFound, OutOfSpace, Unavailable, Unreachable
-from moregpu.jobs import Blob, Tensor, size_bytes
+from moregpu.jobs import Blob, Tensor
 from moregpu.wire.identity import WorkerKeys
 from moregpu.wire.messages import (
     MAX_INLINE_BYTES,
@@ -36,7 +36,9 @@ from moregpu.worker.decisions import Action, Admitted, Close, Obey, Refusal, Run
 from moregpu.worker.leases import Key, is_tiny, key_of
 from moregpu.worker.session import RESEND_S, Identity, WorkerSession
 from moregpu.workloads.arrays import as_array, as_bytes
+from moregpu.workloads.function.spec import ARGUMENTS
 from tests.simulation.behaviour import Behaviour, honest_outputs
+from tests.simulation.calls import calls_in
 from tests.simulation.channel import PlainChannel
 from tests.simulation.loop import Entropy, Process
 from tests.simulation.network import Connection
@@ -149,7 +151,7 @@ class Agent:
                 name=worker.name,
                 boot=self.entropy(16),
                 devices=(worker.behaviour.device,),
-                kinds=("kernel",),
+                kinds=worker.behaviour.kinds,
             ),
             Limits(ceiling=1.0),
             random.Random(f"{seed} jitter"),
@@ -363,6 +365,8 @@ class Agent:
         if key_of(ref) in self.unwanted:
             return
         self.session.begun(ref, self.now())
+        if assignment.kind == "function":
+            self.history.watch.runs.began(self.worker.name, calls_in(assignment, inputs[ARGUMENTS]))
         if not tiny:
             self.wake()
         seconds = behaviour.seconds(self, assignment)
@@ -412,8 +416,9 @@ class Agent:
 
     async def given(self, assignment: Assignment, name: str, plain: bytes, tiny: bool, ref: LeaseRef) -> Tensor:
         planned = assignment.outputs[name]
-        tensor = Tensor(dtype=planned.dtype, shape=planned.shape, data=plain)
-        if tiny and size_bytes(planned.dtype, planned.shape) <= MAX_INLINE_BYTES:
+        shape = planned.shape if planned.most_bytes is None else (len(plain),)
+        tensor = Tensor(dtype=planned.dtype, shape=shape, data=plain)
+        if tiny and len(plain) <= MAX_INLINE_BYTES:
             return tensor
         blob, sealed = seal(memoryview(plain), entropy=self.entropy)
         self.session.computed(ref)
