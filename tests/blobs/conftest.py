@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import re
 import socket
@@ -14,14 +13,11 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from moregpu.blobs.local import BlobFiles, Upload
 from moregpu.errors import MoreGPUError, Unauthorized
 from moregpu.wire.tls import leaf_pin
+from tests.certificates import certificate
 
 PIECE = 1 << 16
 
@@ -43,10 +39,10 @@ class Door:
         self.ignores_ranges = False
         self.holds_downloads: threading.Event | None = None  # what a download waits for after its headers
         self.lock = threading.Lock()
-        certificate, key, der = _certificate(folder)
+        leaf, key, der = certificate(folder)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.load_cert_chain(certificate, key)
+        context.load_cert_chain(leaf, key)
         self.pin = leaf_pin(der)
         self._http = _Server(("127.0.0.1", 0), _handler(self))
         self._http.socket = context.wrap_socket(self._http.socket, server_side=True, do_handshake_on_connect=False)
@@ -201,25 +197,3 @@ def _handler(door: Door) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
-
-
-def _certificate(folder: Path) -> tuple[Path, Path, bytes]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "pool")])
-    now = datetime.datetime.now(datetime.UTC)
-    leaf = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=9))
-        .sign(key, hashes.SHA256())
-    )
-    public_path, private_path = folder / "leaf.pem", folder / "leaf.key"
-    public_path.write_bytes(leaf.public_bytes(serialization.Encoding.PEM))
-    private_path.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return public_path, private_path, leaf.public_bytes(serialization.Encoding.DER)

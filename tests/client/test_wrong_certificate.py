@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 
 from moregpu.blobs.transfer import BlobHTTP
 from moregpu.client.access import Access
@@ -22,8 +20,9 @@ from moregpu.wire import tls
 from moregpu.wire.api import Me
 from moregpu.wire.invite import ClientLine
 from moregpu.wire.link import Show
+from tests.certificates import certificate
 
-from .tls_server import TlsServer, certificate
+from .tls_server import TlsServer
 
 TOKEN = "mgt_abcdefgh_" + "x" * 43
 
@@ -60,8 +59,7 @@ def stranger(tmp_path: Path) -> Iterator[Stranger]:
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The pin of a coordinator that was talked to before: its leaf is at hand, and the next connection trusts it."""
-    pem = certificate(tmp_path_factory.mktemp("known")).read_bytes()
-    der = x509.load_pem_x509_certificate(pem).public_bytes(serialization.Encoding.DER)
+    _, _, der = certificate(tmp_path_factory.mktemp("known"))
     tls._leaves[tls.leaf_pin(der)] = der  # pyright: ignore[reportPrivateUsage]
     return tls.leaf_pin(der)
 

@@ -13,21 +13,17 @@ import pytest
 
 import moregpu
 from moregpu.cli.loopback import LoopbackPool, free_port
-from moregpu.client.access import Access
 from moregpu.client.functions.started import Started
 from moregpu.client.pool import Pool
 from moregpu.errors import Unavailable
 from tests.road.conftest import UNPRIVILEGED
-from tests.road.test_proxy import Proxy
+from tests.road.test_proxy import Proxy, behind_proxy
 
 
 @pytest.fixture
 def without_link(functions: LoopbackPool, tmp_path: Path) -> Iterator[tuple[Pool, Proxy]]:
-    access = functions.access()
-    proxy = Proxy(access, tmp_path)
-    with Pool(Access(addresses=(proxy.address,), token=access.token, pin=proxy.pin)) as pool:
-        yield pool, proxy
-    proxy.close()
+    with behind_proxy(functions.access(), tmp_path) as reached:
+        yield reached
 
 
 def test_calls_are_made_where_no_websocket_gets_through(without_link: tuple[Pool, Proxy]) -> None:

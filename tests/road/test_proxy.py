@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
-from hashlib import sha256
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from moregpu.cli.loopback import LoopbackPool
 from moregpu.client.access import Access
 from moregpu.client.job import JobHandle
 from moregpu.client.pool import Pool
 from moregpu.errors import JobCancelled, StillRunning
-from moregpu.wire.tls import pinned_context
+from moregpu.wire.tls import leaf_pin, pinned_context
+from tests.certificates import certificate
 
 A = np.arange(60_000, dtype=np.float32).reshape(200, 300)
 
@@ -33,25 +29,10 @@ class Proxy:
 
     def __init__(self, to: Access, folder: Path):
         self._to = to
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "proxy")])
-        now = datetime.datetime.now(datetime.UTC)
-        certificate = (
-            x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-            .not_valid_before(now)
-            .not_valid_after(now + datetime.timedelta(days=1))
-            .sign(key, hashes.SHA256())
-        )
-        self.pin = sha256(certificate.public_bytes(serialization.Encoding.DER)).digest()
-        file = folder / "proxy.pem"
-        file.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-            + certificate.public_bytes(serialization.Encoding.PEM)
-        )
+        leaf, key, der = certificate(folder, "proxy")
+        self.pin = leaf_pin(der)
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(file)
+        self._context.load_cert_chain(leaf, key)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.refused = 0
@@ -105,13 +86,19 @@ def _pump(source: ssl.SSLSocket, to: ssl.SSLSocket) -> None:
             to.sendall(data)
 
 
-@pytest.fixture
-def behind(road: LoopbackPool, tmp_path: Path) -> Iterator[tuple[Pool, Proxy]]:
-    access = road.access()
-    proxy = Proxy(access, tmp_path)
+@contextlib.contextmanager
+def behind_proxy(access: Access, folder: Path) -> Generator[tuple[Pool, Proxy]]:
+    """The pool that `access` leads to, reached through a proxy."""
+    proxy = Proxy(access, folder)
     with Pool(Access(addresses=(proxy.address,), token=access.token, pin=proxy.pin)) as pool:
         yield pool, proxy
     proxy.close()
+
+
+@pytest.fixture
+def behind(road: LoopbackPool, tmp_path: Path) -> Iterator[tuple[Pool, Proxy]]:
+    with behind_proxy(road.access(), tmp_path) as reached:
+        yield reached
 
 
 def test_jobs_run_and_are_waited_for_without_a_websocket(behind: tuple[Pool, Proxy]) -> None:

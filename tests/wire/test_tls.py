@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import http.client
 import ssl
 import subprocess
@@ -18,15 +17,14 @@ import pytest
 import websockets.asyncio.client
 import websockets.sync.client
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives import serialization
 
 from moregpu.blobs.transfer import BlobHTTP
 from moregpu.errors import Unreachable, WrongCertificate
 from moregpu.wire import tls
 from moregpu.wire.connection import open_http
 from moregpu.wire.tls import advisory_context, context_for, fetch_leaf, leaf_pin, pinned_context, system_context
+from tests.certificates import certificate
 
 
 class Server:
@@ -71,29 +69,6 @@ class Quiet(ThreadingHTTPServer):
 
     def handle_error(self, *_: object) -> None:
         """Refused handshakes are what these tests are about."""
-
-
-def certificate(folder: Path, name: str, days: int = 3650, signer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None) -> tuple[Path, Path, bytes]:  # fmt: skip # noqa: E501
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    leaf = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(signer[0].subject if signer else subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=20))
-        .not_valid_after(now + datetime.timedelta(days=days))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .sign(signer[1] if signer else key, hashes.SHA256())
-    )
-    public_path, private_path = folder / f"{name}.pem", folder / f"{name}.key"
-    public_path.write_bytes(leaf.public_bytes(serialization.Encoding.PEM))
-    private_path.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return public_path, private_path, leaf.public_bytes(serialization.Encoding.DER)
 
 
 @pytest.fixture(scope="module")
