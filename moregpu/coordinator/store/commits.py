@@ -172,6 +172,7 @@ class CommittedBook(ABC):
         for name, rows in loaded.rows.items():
             for key, row in rows.items():
                 tables[name].restore(key, row)
+        book.registry.forget_loose()
         book.receipts.update(loaded.receipts)
         book.head, book.next_batch = loaded.head, loaded.next_batch
         book.journal.seq = self._committed_seq = loaded.seq

@@ -166,6 +166,10 @@ class Registry:
         loose.difference_update([digest for digest in loose if digest in self._jobs_of])  # they are results now
         return sum(row.sealed_bytes for digest in loose if (row := self.blobs.get(digest)) is not None)
 
+    def forget_loose(self) -> None:
+        """Count anew, as a coordinator starts: parts of jobs that ended before lie here unnamed for a while."""
+        self._loose.clear()
+
     def unreferenced(self, older_than: float) -> list[str]:
         """Blobs that no job names, uploaded last before a wall time."""
         newest: dict[str, float] = {}
@@ -215,6 +219,10 @@ class Registry:
         if there:
             self._digests_of.setdefault(job, set()).add(digest)
             self._jobs_of.setdefault(digest, set()).add(job)
+            blob = self.blobs.get(digest)
+            if blob is not None and blob.principal in self._loose:
+                # For good: a part of a job that ended is named no more, and waits here for nobody's result.
+                self._loose[blob.principal].discard(digest)
             return
         for sets, name, value in ((self._digests_of, job, digest), (self._jobs_of, digest, job)):
             values = sets.get(name, set())

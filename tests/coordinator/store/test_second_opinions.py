@@ -162,6 +162,23 @@ def test_a_workers_uploads_are_loose_until_a_job_names_them(tell: Tell) -> None:
     tell(story)
 
 
+def test_what_a_job_has_named_is_never_loose_again_nor_is_what_an_earlier_coordinator_left(tell: Tell) -> None:
+    async def story(pool: Pool) -> None:
+        named, left = rows.blob(1), rows.blob(2)
+        await pool.store.add_blob(rows.blob_row(named, principal="w-1"))
+        job = await pool.store.add_job(rows.job(grains=1, inputs=(named,)))
+        await pool.store.cancel(job.id, 1.0)
+        await pool.store.purge(job.id)
+        assert not await pool.store.blob_readable(named.digest, "alice")
+        assert pool.store.loose_bytes("w-1") == 0
+        await pool.store.add_blob(rows.blob_row(left, principal="w-1"))
+        assert pool.store.loose_bytes("w-1") > 0
+        await pool.restart()
+        assert pool.store.loose_bytes("w-1") == 0
+
+    tell(story)
+
+
 def test_jobs_and_bytes_of_a_submitter_are_counted(tell: Tell) -> None:
     async def story(pool: Pool) -> None:
         blob = rows.blob(1)
