@@ -1,16 +1,16 @@
 """The console in a real pty of 160 × 45: what it costs while it is looked at, and how fast it answers.
 
-    python -m benchmarks.console [--json] [--check]
+    python -m benchmarks.console [idle still fleet crowd log paint] [--json] [--check]
 
-Fleets are rows and events as a coordinator would send them, made before the clock starts; decoding, cleaning, reducing
-and drawing are measured, as in a real session. A child process shows the console; this one plays the terminal.
+Named parts only, or all of them in about two minutes. Fleets are rows and events as a coordinator would send them, made
+before the clock starts; decoding, cleaning, reducing and drawing are measured, as in a real session. A child process
+shows the console; this one plays the terminal.
 """
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import pty
 import random
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import termios
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -28,52 +29,80 @@ import msgspec
 from benchmarks.report import Result, percentile, result, run
 
 COLUMNS, ROWS = 160, 45
-WARM_S = 4.0
-RUNS = 3
+WARM_S = 3.0
+WINDOWS, WINDOW_S = 5, 3.5
+"""One console is looked at through several windows, one after the other: a new process for each would mostly start."""
+
 TICK_S = 0.2
 SHARE = 0.2
-SECONDS = float(os.environ.get("MOREGPU_BENCH_SECONDS", "8"))
+KEY_S = 0.15
+SCENES = {"idle": "idle-radar", "still": "idle-still", "fleet": "fleet-1000", "crowd": "fleet-10000", "log": "log"}
+PARTS = (*SCENES, "paint")
+
+_bytecode = tempfile.TemporaryDirectory(prefix="moregpu-bench-bytecode-")
 
 
-def measure() -> list[Result]:
-    """Everything of the table of bars."""
-    idle = [shown("idle-radar") for _ in range(RUNS)]
-    still = [shown("idle-still") for _ in range(RUNS)]
-    thousand = [shown("fleet-1000", keys=True) for _ in range(RUNS)]
-    many = [shown("fleet-10000") for _ in range(RUNS)]
-    log = [shown("log") for _ in range(RUNS)]
-    delays = [delay for one in thousand for delay in one["delays_ms"]]
-    keys = [delay for one in thousand for delay in one["keys_ms"]]
+def measured(parts: Sequence[str]) -> Callable[[], list[Result]]:
+    """The table of bars, or the named parts of it."""
+    return lambda: [one for part in parts for one in _part(part)]
+
+
+def _part(part: str) -> list[Result]:
+    if part == "paint":
+        first_paint()  # compiles
+        return [result("start to first paint", [first_paint() for _ in range(5)], "s", "lower", 1.0)]
+    seen = shown(SCENES[part], keys=part == "fleet")
     load = f"load average {os.getloadavg()[0]:.1f} of {os.cpu_count()} processors while measured"
-    return [
-        result("idle, radar on", [one["cpu"] for one in idle], "% of a core", "lower", 3.0, load),
-        result("idle, radar on, to the terminal", [one["sent_kb_s"] for one in idle], "kB/s", "lower"),
-        result("idle, radar off, to the terminal", [one["sent_kb_s"] for one in still], "kB/s", "lower", 10.0),
-        result("idle, radar off", [one["cpu"] for one in still], "% of a core", "lower", 1.0),
-        result("1,000 workers, 20 % at 5 Hz", [one["cpu"] for one in thousand], "% of a core", "lower", 12.0),
-        result("event to screen, p95", delays, "ms", "lower", 100.0, of=percentile(0.95)),
-        result("keystroke to screen, p95, same load", keys, "ms", "lower", 50.0, of=percentile(0.95)),
-        result("10,000 workers, 20 % at 5 Hz", [one["cpu"] for one in many], "% of a core", "lower", 15.0),
-        result("log, 300 lines a second", [one["cpu"] for one in log], "% of a core", "lower", 15.0),
-        result("start to first paint", [first_paint() for _ in range(5)], "s", "lower", 1.0),
-    ]
+    core, sent = "% of a core", [seen.sent_kb_s]
+    match part:
+        case "idle":
+            return [
+                result("idle, radar on", seen.cpu, core, "lower", 3.0, load),
+                result("idle, radar on, to the terminal", sent, "kB/s", "lower"),
+            ]
+        case "still":
+            return [
+                result("idle, radar off", seen.cpu, core, "lower", 1.0),
+                result("idle, radar off, to the terminal", sent, "kB/s", "lower", 10.0),
+            ]
+        case "fleet":
+            return [
+                result("1,000 workers, 20 % at 5 Hz", seen.cpu, core, "lower", 12.0),
+                result("event to screen, p95", seen.delays_ms, "ms", "lower", 100.0, of=percentile(0.95)),
+                result("keystroke to screen, p95, same load", seen.keys_ms, "ms", "lower", 50.0, of=percentile(0.95)),
+            ]
+        case "crowd":
+            return [result("10,000 workers, 20 % at 5 Hz", seen.cpu, core, "lower", 15.0)]
+        case _:
+            return [result("log, 300 lines a second", seen.cpu, core, "lower", 15.0)]
 
 
 # ---- the terminal's side
 
 
-def shown(scene: str, *, keys: bool = False) -> dict[str, object]:
-    """One run of a scene: what the child measured, and how long keys took."""
+class Seen(msgspec.Struct, kw_only=True):
+    """What was measured of a scene: the child's own figures, and what the terminal saw."""
+
+    cpu: list[float]  # of each window
+    delays_ms: list[float]
+    began_at: float  # of the first window, on the clock that both processes read
+    ended_at: float
+    keys_ms: list[float] = []
+    sent_kb_s: float = 0.0
+
+
+def shown(scene: str, *, keys: bool = False) -> Seen:
+    """One run of a scene."""
     with tempfile.TemporaryDirectory(prefix="moregpu-bench-") as folder:
         out = Path(folder) / "out.json"
         child, terminal = _spawn([sys.executable, "-m", "benchmarks.console", "--scene", scene, str(out)], folder)
-        end = time.monotonic() + WARM_S + SECONDS + 20
-        begin_keys = time.monotonic() + WARM_S + 1.0
-        next_key, pressed, down, took = begin_keys, 0.0, True, []
-        sent = 0
+        end = time.monotonic() + WARM_S + WINDOWS * WINDOW_S + 20
+        next_key, pressed, down = time.monotonic() + WARM_S + 1.0, 0.0, True
+        took: list[float] = []
+        came: list[tuple[float, int]] = []
         while child.poll() is None and time.monotonic() < end:
             now = time.monotonic()
-            if keys and now >= next_key and not pressed and now < begin_keys + SECONDS - 2:
+            if keys and now >= next_key and not pressed:
                 os.write(terminal, b"j" if down else b"k")
                 down, pressed = not down, now
             if not select.select([terminal], [], [], 0.005)[0]:
@@ -82,20 +111,23 @@ def shown(scene: str, *, keys: bool = False) -> dict[str, object]:
                 data = os.read(terminal, 1 << 16)
             except OSError:
                 break
-            if begin_keys - 1.0 < time.monotonic() < begin_keys - 1.0 + SECONDS:
-                sent += len(data)
+            now = time.monotonic()
+            came.append((now, len(data)))
             if pressed and b"48;2;29;53;80" in data:  # the cursor's ground
-                took.append(1e3 * (time.monotonic() - pressed))
-                pressed, next_key = 0.0, time.monotonic() + 0.15
+                took.append(1e3 * (now - pressed))
+                pressed, next_key = 0.0, now + KEY_S
         child.kill()
         child.wait()
         os.close(terminal)
-        found = json.loads(out.read_text())
-    return {**found, "keys_ms": took or [float("nan")], "sent_kb_s": sent / SECONDS / 1e3}
+        found = msgspec.json.decode(out.read_bytes(), type=Seen)
+    found.keys_ms = took or [float("nan")]
+    within = sum(size for at, size in came if found.began_at <= at < found.ended_at)
+    found.sent_kb_s = within / (found.ended_at - found.began_at) / 1e3
+    return found
 
 
 def first_paint() -> float:
-    """From the start of the process to the first screen with something on it."""
+    """From the start of the process to the first screen with something on it: as installed, with its bytecode."""
     with tempfile.TemporaryDirectory(prefix="moregpu-bench-") as folder:
         begun = time.monotonic()
         child, terminal = _spawn([sys.executable, "-m", "moregpu_tui", "--demo"], folder)
@@ -113,11 +145,11 @@ def first_paint() -> float:
 def _spawn(command: list[str], folder: str) -> tuple[subprocess.Popen[bytes], int]:
     parent, own = pty.openpty()
     fcntl.ioctl(own, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    ours = ("MOREGPU_", "SSH_", "NO_COLOR")
+    ours = ("MOREGPU_", "SSH_", "NO_COLOR", "PYTHONDONTWRITEBYTECODE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     terminal = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
-    own_home = {"MOREGPU_HOME": folder, "MOREGPU_BENCH_SECONDS": str(SECONDS)}
-    environment = {**kept, **terminal, **own_home}
+    own_places = {"MOREGPU_HOME": folder, "PYTHONPYCACHEPREFIX": _bytecode.name}
+    environment = {**kept, **terminal, **own_places}
     child = subprocess.Popen(command, stdin=own, stdout=own, stderr=own, env=environment, start_new_session=True)
     os.close(own)
     return child, parent
@@ -137,14 +169,12 @@ def show(scene: str, out: str) -> None:
         delays: list[float] = []
         first = 0.0
 
-        def on_mount(self) -> None:
-            super().on_mount()
+        def on_mount(self) -> None:  # beside the console's own, which Textual calls as well
             if scene.startswith("fleet"):
                 self.switch_mode("workers")
             elif scene == "log":
                 self.switch_mode("events")
             self.set_timer(WARM_S, self.begin)
-            self.set_timer(WARM_S + SECONDS, self.finish)
 
         def offer(self, *inputs: object) -> None:
             if inputs and not self.first:
@@ -159,12 +189,21 @@ def show(scene: str, out: str) -> None:
 
         def begin(self) -> None:
             self.delays.clear()
-            self.began = (time.process_time(), time.perf_counter())
+            self.cpu: list[float] = []
+            self.marks = [(time.process_time(), time.monotonic())]
+            self.set_interval(WINDOW_S, self.look, repeat=WINDOWS)
 
-        def finish(self) -> None:
-            cpu, wall = time.process_time() - self.began[0], time.perf_counter() - self.began[1]
-            found = {"cpu": 100 * cpu / wall, "delays_ms": self.delays or [float("nan")]}
-            Path(out).write_text(json.dumps(found))
+        def look(self) -> None:
+            cpu, wall = time.process_time(), time.monotonic()
+            before = self.marks[-1]
+            self.marks.append((cpu, wall))
+            self.cpu.append(100 * (cpu - before[0]) / (wall - before[1]))
+            if len(self.cpu) < WINDOWS:
+                return
+            found = Seen(
+                cpu=self.cpu, delays_ms=self.delays or [float("nan")], began_at=self.marks[0][1], ended_at=wall
+            )
+            Path(out).write_bytes(msgspec.json.encode(found))
             self.exit(0)
 
     motion = "none" if scene == "idle-still" else "full"
@@ -247,4 +286,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--scene"]:
         show(sys.argv[2], sys.argv[3])
     else:
-        run("The console in a pty of 160 × 45", measure)
+        words = [word for word in sys.argv[1:] if word in PARTS]
+        rest = [word for word in sys.argv[1:] if word not in PARTS]
+        run("The console in a pty of 160 × 45", measured(words or PARTS), rest)
