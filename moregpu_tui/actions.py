@@ -26,13 +26,30 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     role: str = "viewer"  # least role
     changes: bool = False  # changes the pool: not when read only, old or offline
     argument: str = ""  # what may follow it on the `:` line
-    command: str = ""  # the same from a shell
+    command: str = ""  # the same from a shell; "" for what only this terminal shows
     widget: bool = False  # the widget that has the focus does it
+
+
+_SHOWN_BY = {
+    "overview": "moregpu top",
+    "workers": "moregpu workers",
+    "jobs": "moregpu jobs",
+    "job": "moregpu job ID",
+    "submit": "moregpu submit",
+    "access": "moregpu invite --list; moregpu token list",
+    "settings": "moregpu config show",
+}
 
 
 def _go(name: str, number: int) -> Action:
     title = name.capitalize()
-    return Action(id=f"screen.{name}", key=str(number), title=f"Go to {title}", help=f"Show the screen {title}")
+    return Action(
+        id=f"screen.{name}",
+        key=str(number),
+        title=f"Go to {title}",
+        help=f"Show the screen {title}",
+        command=_SHOWN_BY.get(name, ""),
+    )
 
 
 _LISTS = ("overview", "workers", "jobs", "job", "access")
@@ -78,7 +95,7 @@ ACTIONS: tuple[Action, ...] = (
            help="Submit the same job anew", scope=_ON_JOBS, target="job",
            role="submitter", changes=True, command="moregpu retry ID"),
     Action(id="job.purge", key="P", title="Purge", help="Forget an ended job's outputs and keys", scope=("jobs", "job"),
-           target="job", role="submitter", changes=True, danger=2),
+           target="job", role="submitter", changes=True, danger=2, command="moregpu job --purge ID"),
     Action(id="job.verify", key="v", title="Verify signatures", brief="verify",
            help="Fetch who signed the tasks, and verify it here",
            scope=("job",), target="job", role="submitter", command="moregpu job ID"),
@@ -91,7 +108,7 @@ ACTIONS: tuple[Action, ...] = (
            scope=("submit", "settings")),
     # -- events
     Action(id="log.follow", key="f", title="Follow", help="Stay at the end of the log, or stop there",
-           scope=("events",), command="moregpu top"),
+           scope=("events",)),
     Action(id="log.level", key="l", title="Least level", brief="level",
            help="All lines, warnings and errors, errors only", scope=("events",)),
     Action(id="log.source", key="o", title="Source", help="Lines of workers, jobs, tasks, invites or all",
@@ -101,7 +118,8 @@ ACTIONS: tuple[Action, ...] = (
     Action(id="token.new", key="n", title="New token", help="A line for a client of a chosen role", scope=("access",),
            role="admin", changes=True, argument="LABEL", command="moregpu token create"),
     Action(id="access.revoke", key="X", title="Withdraw or revoke", brief="revoke", help="End the invite or the token",
-           scope=("access",), target="token", role="admin", changes=True, danger=1, command="moregpu token revoke"),
+           scope=("access",), target="token", role="admin", changes=True, danger=1,
+           command="moregpu token revoke; moregpu invite --withdraw"),
     Action(id="ledger.verify", key="v", title="Verify the ledger", brief="verify ledger",
            help="Walk every row, signature and checkpoint", scope=("access",), command="moregpu audit"),
     Action(id="pool.rotate", key="K", title="Rotate the pool's key", help="Announce a next session key, or finish that",

@@ -14,6 +14,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 
 from moregpu.errors import MoreGPUError, NotConfigured
+from moregpu.wire.text import clean
 from moregpu_tui.actions import ACTIONS, BY_ID, Action, moves, permitted, refusal
 from moregpu_tui.commands import Commands
 from moregpu_tui.feed.choose import choose_source
@@ -45,6 +46,9 @@ AGAIN_S = 2.0
 """A second ctrl+c within so long quits."""
 
 PACE_FULL, PACE_CALM = 2.0, 1.0
+
+TOLD = 600
+"""Characters of what is said in passing."""
 
 
 def run_console(options: Options) -> int:
@@ -122,6 +126,7 @@ class ConsoleApp(Places):
         self._first_run = source is None
         self._focused = True
         self._interrupted_at = float("-inf")
+        self._own_ends: Callable[[], None] = lambda: None
         self.manner = self._manner()
         self.paint = Paint(palette("mono" if no_color else settings.theme), self.manner.glyphs)
         for theme in themes():
@@ -149,16 +154,16 @@ class ConsoleApp(Places):
 
     def tell(self, text: str, timeout: float = 5.0) -> None:
         """Say that something worked."""
-        self.notify(text, timeout=timeout, markup=False)
+        self.notify(clean(text, TOLD), timeout=timeout, markup=False)
 
     def warn(self, text: str) -> None:
         """Say that something is not as it should be."""
-        self.notify(text, severity="warning", timeout=8, markup=False)
+        self.notify(clean(text, TOLD), severity="warning", timeout=8, markup=False)
 
     def fail(self, error: MoreGPUError) -> None:
-        """Say what went wrong, and what to do next."""
-        text = f"{error.detail}\n{error.hint}" if error.hint else error.detail
-        self.notify(text, severity="error", timeout=12, markup=False)
+        """Say what went wrong, and what to do next. Its words are the coordinator's, or a worker's."""
+        said = [clean(part, TOLD) for part in (error.detail, error.hint) if part]
+        self.notify("\n".join(said), severity="error", timeout=12, markup=False)
 
     def copy(self, text: str, what: str) -> None:
         """Into the clipboard of the terminal (OSC 52); says what."""
@@ -169,7 +174,7 @@ class ConsoleApp(Places):
 
     def on_mount(self) -> None:
         """Start the feed."""
-        end_when_told(asyncio.get_running_loop(), self._ended_by)
+        self._own_ends = end_when_told(asyncio.get_running_loop(), self._ended_by)
         if self.settings.keys:
             self.set_keymap(self.settings.keys)
         self.start_pump()
@@ -181,6 +186,7 @@ class ConsoleApp(Places):
     async def on_unmount(self) -> None:
         """Let the connections go."""
         await self.stop_pump()
+        self._own_ends()
 
     def _ended_by(self, number: int) -> None:
         self.exit(return_code=128 + number, result=128 + number)

@@ -10,6 +10,7 @@ from typing import NoReturn
 import msgspec
 
 from moregpu.errors import InvalidRequest, MissingExtra, MoreGPUError
+from moregpu_tui.leaving import leave
 from moregpu_tui.options import Options
 
 _DESCRIPTION = "The admin console of a MoreGPU pool: start it, invite machines, watch, submit, throttle, revoke."
@@ -67,4 +68,4 @@ def _run(options: Options) -> int:
         if (error.name or "").partition(".")[0] != "textual":
             raise
         raise MissingExtra("the console needs Textual", "pip install 'moregpu[tui]'") from error
-    return run_console(options)
+    return leave(run_console(options))

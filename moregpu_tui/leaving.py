@@ -1,24 +1,30 @@
-"""Ends the console when it is told to by a signal, also where its terminal takes nothing any more."""
+"""Ends the console: at once when it is left, and when a signal says so, also where its terminal takes nothing more."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import signal
+import sys
 import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from types import FrameType
+from typing import Any, NoReturn
 
 LAST_S = 3.0
 """A terminal that is gone, or stands still, is given so long to take the last bytes; then the process ends without."""
 
 
-def end_when_told(loop: AbstractEventLoop, end: Callable[[int], None]) -> None:
+def end_when_told(loop: AbstractEventLoop, end: Callable[[int], None]) -> Callable[[], None]:
     """Call `end` with the number of a SIGTERM or SIGHUP, from the loop: Textual itself would restore no terminal.
 
     Plain handlers, not the loop's: the thread that draws can be stuck before a full queue to a terminal that no longer
     reads, and then the loop never comes to look. Does nothing where signals cannot be had (Windows, another thread).
+    Gives what puts the handlers back that were there before.
     """
+    before: dict[int, Any] = {}
 
     def told(number: int, _frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(end, number)
@@ -28,7 +34,26 @@ def end_when_told(loop: AbstractEventLoop, end: Callable[[int], None]) -> None:
 
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
-            try:
-                signal.signal(int(getattr(signal, name)), told)
-            except (OSError, ValueError):
-                return
+            number = int(getattr(signal, name))
+            with contextlib.suppress(OSError, ValueError):
+                before[number] = signal.signal(number, told)
+
+    def restore() -> None:
+        for number, handler in before.items():
+            with contextlib.suppress(OSError, ValueError):
+                signal.signal(number, handler)
+
+    return restore
+
+
+def leave(status: int) -> NoReturn:
+    """End the process: the terminal is given back, what was recorded is written, connections are let go.
+
+    Taking the interpreter apart would leave an empty screen for up to a second more, and a call that hangs on a thread,
+    to a coordinator that does not answer, for half a minute.
+    """
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)

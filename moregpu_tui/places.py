@@ -49,7 +49,7 @@ class Places(Pumped):
             screen.go_to(id)
 
     def watch_job(self, id: str) -> None:
-        """Fetch a job with its tasks, now and whenever it changes."""
+        """Fetch a job with its tasks, now and whenever it changes; and its log, as long as it grows."""
         if getattr(self.source, "watched_job", "") == id and id in self.state.details:
             return
         self.source.watched_job = id
@@ -60,3 +60,4 @@ class Places(Pumped):
             await self.source.fetch_job(id)
         except MoreGPUError:
             pass  # the bar says that the pool does not answer; the job comes when it does
+        await self.source.follow_log(id)

@@ -21,7 +21,6 @@ from moregpu_tui.state.events import Input
 from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.store import Store
 from moregpu_tui.typeahead import TypeAhead
-from moregpu_tui.widgets.bars import TopBar
 
 
 class Pumped(TypeAhead):
@@ -60,8 +59,8 @@ class Pumped(TypeAhead):
 
     @property
     def pool_screen(self) -> PoolScreen | None:
-        """The screen that is shown, also under a dialog."""
-        stack = self.screen_stack
+        """The screen that is shown, also under a dialog; none while everything is taken down."""
+        stack = self.screen_stack if self.is_running else []
         bottom: Screen[object] | None = stack[0] if stack else None
         return bottom if isinstance(bottom, PoolScreen) and bottom.is_ready else None
 
@@ -119,7 +118,7 @@ class Pumped(TypeAhead):
         if changed and screen is not None:
             screen.news(self.state, changed)
             if changed.about or changed.link or changed.everything:
-                screen.query_one(TopBar).update_figures()
+                screen.update_figures()
         self.offer()
 
     def _feed_ended(self, task: asyncio.Task[None]) -> None:

@@ -24,6 +24,7 @@ PICTURES: dict[str, tuple[list[str], int]] = {
     "workers": (["2", "j", "j"], 14),
     "job": (["3", "enter"], 14),
     "submit": (["c"], 14),
+    "function": (["3", "slash", *"sweep", "enter", "enter"], 14),
     "access": (["7"], 14),
     "events": (["6"], 14),
 }

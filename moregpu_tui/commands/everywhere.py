@@ -129,7 +129,7 @@ class EverywhereCommands(Meant):
         leave: Any = getattr(screen, "leave_detail", None)
         if leave is not None and leave():
             return True
-        for name in ("radar", "proof", "zoomed"):
+        for name in ("radar", "log", "proof", "zoomed"):
             if screen.has_class(name):
                 screen.remove_class(name)
                 screen.home()

@@ -28,9 +28,10 @@ from moregpu.wire.api import (
     TokenView,
     WorkerChange,
 )
-from moregpu.workloads import JobSpec, KernelSpec
+from moregpu.workloads import KernelSpec
 from moregpu_tui.feed.demo_play import STEP_S, Play
-from moregpu_tui.feed.source import Files, Offer
+from moregpu_tui.feed.source import Draft, Offer
+from moregpu_tui.present.units import plural
 from moregpu_tui.state.events import (
     Input,
     JobRow,
@@ -41,6 +42,7 @@ from moregpu_tui.state.events import (
     about,
     happened,
     job_of,
+    log_of,
     tasks_of,
 )
 from moregpu_tui.state.model import Link, LogEntry, Signature
@@ -226,9 +228,10 @@ class SimulatedPool(Play):
         self.offer(about(pool=self.pool_view()))
         return RotateView(rotating=self._rotating, session_key="5f" * 32)
 
-    async def plan(self, spec: JobSpec) -> PlanView:
+    async def plan(self, draft: Draft) -> PlanView:
+        spec = draft.spec
         if not isinstance(spec, KernelSpec):
-            raise InvalidJob("the demonstration pool runs kernels only")
+            return self._plan_calls(draft)
         size = spec.size if spec.size is not None else 1024
         if size > 1_000_000 and spec.operation == "matmul":
             raise InvalidJob(f"a product of size {size:,} is more than 10¹² elements", "choose a smaller size")
@@ -249,9 +252,28 @@ class SimulatedPool(Play):
             waiting_reason="" if online else "no worker is here",
         )  # fmt: skip
 
-    async def submit(self, spec: JobSpec, files: Files, key: str) -> JobView:
-        plan = await self.plan(spec)
-        view = self._new_job(spec.name, plan.summary, plan.grains, flops=plan.flops)
+    def _plan_calls(self, draft: Draft) -> PlanView:
+        """Calls of a function: nothing is read from this machine, and nothing runs."""
+        from moregpu.client.functions.script_file import read_payloads
+
+        count = len(read_payloads(draft.payloads)) if draft.payloads[:1] in ("[", "{") else 1
+        here = sum(worker.state == "online" and "function" in worker.kinds for worker in self.workers.values())
+        return PlanView(
+            kind="function",
+            summary=f"{draft.program}, {plural(count, 'call')}",
+            grains=count,
+            flops=0.0,
+            moved_bytes=0.0,
+            task_memory_bytes=64 << 20,
+            fitting_workers=here,
+            estimate_s=None,
+            waiting_reason="" if here else "no worker accepts functions",
+        )
+
+    async def submit(self, draft: Draft, key: str) -> JobView:
+        plan = await self.plan(draft)
+        name = draft.spec.name or draft.program
+        view = self._new_job(name, plan.summary, plan.grains, kind=plan.kind, flops=plan.flops)
         self.offer(JobRow(seq=self._seq, job=job_of(view, self._seq), tasks=()))
         return view
 
@@ -264,7 +286,7 @@ class SimulatedPool(Play):
 
     async def retry(self, id: str) -> JobView:
         job = self._job(id)
-        return self._new_job(job.name, job.summary, job.grains, flops=1e12)
+        return self._new_job(job.name, job.summary, job.grains, kind=job.kind, flops=1e12)
 
     async def purge(self, id: str) -> None:
         job = self._job(id)
@@ -274,6 +296,9 @@ class SimulatedPool(Play):
     async def fetch_job(self, id: str) -> None:
         job = self._job(id)
         self.offer(JobRow(seq=self._seq, job=job_of(job, self._seq), tasks=tasks_of(job.tasks or [])))
+
+    async def follow_log(self, id: str) -> None:
+        self.offer(log_of(id, self._printed.get(id, []), begin=True))
 
     async def fetch_signatures(self, id: str) -> None:
         tasks = [task for task in self._job(id).tasks or [] if task.state == TaskState.DONE]
@@ -291,7 +316,10 @@ class SimulatedPool(Play):
         self.offer(Signatures(job=id, signatures=signatures))
 
     async def fetch_preview(self, id: str) -> None:
-        self.offer(Preview(job=id, lines=("a benchmark: its output was checked and dropped",)))
+        job = self._job(id)
+        lines = [f"call {number}: {{'loss': {0.2 + number % 7 / 50:.4f}}}" for number in range(job.grains_done)]
+        benchmark = ("a benchmark: its output was checked and dropped",)
+        self.offer(Preview(job=id, lines=tuple(lines) if job.kind == "function" else benchmark))
 
     async def verify_ledger(self) -> None:
         self.offer(about(audit=AuditView(rows=48_213, checkpoints=189, writers=1, ok=True, head="9c41" * 16)))

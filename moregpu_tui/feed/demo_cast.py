@@ -62,3 +62,14 @@ JOBS: tuple[tuple[str, str, int, float], ...] = (
     ("residuals", "saxpy of 50,000,000, float32", 48, 8.0),
 )
 """(name, summary, grains, seconds)."""
+
+SCRIPT = ("sweep.py:train", "sweep.py:train, 48 calls", 48, 60.0)
+"""A function that people run: it prints while it works."""
+
+PRINTED = (
+    "rate {rate:.4f}, layers {layers}: 20,000 rows from {source}",
+    "epoch 1: loss {first:.4f}",
+    "epoch 2: loss {second:.4f}",
+    "epoch 3: loss {third:.4f}",
+)
+"""What each of its calls prints."""

@@ -20,6 +20,7 @@ from moregpu.wire.api import (
     InviteView,
     JobView,
     LimitsView,
+    LogLine,
     Me,
     Problem,
     TaskView,
@@ -27,7 +28,7 @@ from moregpu.wire.api import (
     TokenView,
     WorkerView,
 )
-from moregpu_tui.feed.demo_cast import JOBS, MACHINES, OWNERS
+from moregpu_tui.feed.demo_cast import JOBS, MACHINES, OWNERS, PRINTED, SCRIPT
 from moregpu_tui.feed.source import Offer
 from moregpu_tui.state.events import (
     Input,
@@ -36,11 +37,13 @@ from moregpu_tui.state.events import (
     WorkerRow,
     happened,
     job_of,
+    log_of,
     tasks_of,
     worker_of,
 )
 
 STEP_S = 0.2
+KEPT_LINES = 500
 
 
 class Play:
@@ -69,6 +72,7 @@ class Play:
         self.invites: dict[str, InviteView] = {}
         self.tokens: dict[str, TokenView] = {}
         self._work: dict[str, float] = {}  # grains a second of running jobs, as they were planned
+        self._printed: dict[str, list[LogLine]] = {}  # job → its own log
         self._pending: list[Input] = []
         self._next_pulse = 0.0
         self._next_job = 0.0
@@ -79,6 +83,7 @@ class Play:
             self._enrol(number)
         for number in range(min(9, count)):
             self._submit_one(number, done=number >= 6)
+        self._new_job(*SCRIPT[:3], kind="function", seconds=SCRIPT[3])
         self._make_access()
 
     def _replaced(self) -> Replaced:
@@ -229,7 +234,9 @@ class Play:
             state=TaskState.DONE,
             grains=(first, grains),
             worker=worker.id,
-            evidence=Evidence(kind="freivalds", vectors=3, rows=256, worst_ratio=self._random.uniform(0.001, 0.02)),
+            evidence=Evidence(kind="unchecked")
+            if job.kind == "function"
+            else Evidence(kind="freivalds", vectors=3, rows=256, worst_ratio=self._random.uniform(0.001, 0.02)),
             attempts=[
                 AttemptView(
                     number=1,
@@ -243,7 +250,8 @@ class Play:
             ],
         )
         names = {*job.workers, worker.id}
-        evidence = {**job.evidence, "freivalds": job.evidence.get("freivalds", 0) + 1}
+        kind = "unchecked" if job.kind == "function" else "freivalds"
+        evidence = {**job.evidence, kind: job.evidence.get(kind, 0) + 1}
         job = msgspec.structs.replace(
             job,
             grains_done=grains,
@@ -256,11 +264,35 @@ class Play:
         self.jobs[job.id] = job
         data = {"submitter": job.submitter, "worker": worker.id, "tasks": [task.number], "grains": job.grains,
                 "grains_done": grains}  # fmt: skip
+        self._print(job, task, worker.name, now)
         self._event("task.done", job.id, data)
         if job.id == self.watched_job:
             self._pending.append(JobRow(seq=self._seq, job=job_of(job, self._seq), tasks=tasks_of(job.tasks)))
         if grains >= job.grains:
             self._end(job, now)
+
+    def _print(self, job: JobView, task: TaskView, worker: str, now: float) -> None:
+        """A line of the job's own log for its step; and what a function prints while it works."""
+        lines: list[LogLine] = []
+        if job.kind == "function":
+            loss = self._random.uniform(0.4, 0.9)
+            said = {"rate": 10 ** self._random.uniform(-4, -1), "layers": self._random.randint(1, 4),
+                    "source": "scans.parquet", "first": loss, "second": 0.7 * loss, "third": 0.6 * loss}  # fmt: skip
+            texts = [text.format(**said) for text in PRINTED]
+            lines = [LogLine(at=now, level="info", message=text, worker=worker, task=task.number, printed=True)
+                     for text in texts]  # fmt: skip
+            live = {"submitter": job.submitter, "worker": task.worker, "task": task.number, "lines": texts}
+            self._pending.append(happened(Event(type="log", id=job.id, at=now, data=live)))
+        step = f"task {task.number} is done, {task.evidence.kind if task.evidence else 'unchecked'}"
+        lines.append(LogLine(at=now, level="info", message=step, worker=worker, task=task.number))
+        self._log(job.id, lines)
+
+    def _log(self, job: str, lines: list[LogLine]) -> None:
+        known = self._printed.setdefault(job, [])
+        known += lines
+        del known[:-KEPT_LINES]
+        if job == self.watched_job:
+            self._pending.append(log_of(job, lines))
 
     def _end(self, job: JobView, now: float) -> None:
         started = job.started_at or now
@@ -273,7 +305,7 @@ class Play:
 
     def _submit_one(self, number: int, *, done: bool) -> None:
         name, summary, grains, seconds = JOBS[number % len(JOBS)]
-        job = self._new_job(name, summary, grains, flops=0.0, seconds=seconds)
+        job = self._new_job(name, summary, grains, seconds=seconds)
         now = self._wall()
         if done:
             started = now - self._random.uniform(60, 4000)
@@ -291,12 +323,14 @@ class Play:
         elif "H100" in name:
             self.jobs[job.id] = msgspec.structs.replace(job, waiting_reason='no worker has a device called "H100"')
 
-    def _new_job(self, name: str, summary: str, grains: int, *, flops: float, seconds: float = 0.0) -> JobView:
+    def _new_job(
+        self, name: str, summary: str, grains: int, *, kind: str = "kernel", flops: float = 0.0, seconds: float = 0.0
+    ) -> JobView:
         now = self._wall()
         id = ids.job_id(now, self._random.randbytes(10))
         job = JobView(
             id=id,
-            kind="kernel",
+            kind=kind,
             name=name,
             state=JobState.QUEUED,
             submitter=self._random.choice(["k-anna", "k-ben", "k-demo"]),
@@ -306,6 +340,7 @@ class Play:
             tasks=[],
         )
         self._work[id] = grains / (seconds or max(4.0, min(60.0, flops / 4e12)))
+        self._printed[id] = [LogLine(at=now, level="info", message=f"queued: {summary}")]
         self._set_job(job, "job.queued")
         return job
 
@@ -322,6 +357,7 @@ class Play:
             self.tokens[id] = TokenView(
                 id=id, label=label, role=role,  # pyright: ignore[reportArgumentType]
                 created_at=now - 9e5, used_at=now - self._random.uniform(0, 4000),
+                groups=["lab"] if role == "submitter" else [],
             )  # fmt: skip
 
     def _set_worker(self, worker: WorkerView, event: str) -> None:

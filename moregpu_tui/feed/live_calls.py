@@ -6,17 +6,26 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
-from moregpu.client.doors import path_of
+from moregpu.client.doors import Doors, path_of
 from moregpu.client.pool import Pool
-from moregpu.errors import DigestMismatch, HandshakeFailed, InvalidRequest, NotFound
+from moregpu.errors import (
+    DigestMismatch,
+    Forbidden,
+    HandshakeFailed,
+    InvalidRequest,
+    MoreGPUError,
+    NotFound,
+    Unauthorized,
+)
 from moregpu.wire.api import (
     InviteRequest,
     InviteView,
     JobView,
+    LogLine,
     Me,
     PlanView,
     PoolChange,
@@ -29,15 +38,34 @@ from moregpu.wire.api import (
     WorkerChange,
     WorkerView,
 )
+from moregpu.wire.retry import delays
 from moregpu.wire.text import NAME_LIMIT, clean
-from moregpu.workloads import JobSpec
-from moregpu_tui.feed.source import Files, Offer
-from moregpu_tui.state.events import JobGone, JobRow, Preview, Signatures, WorkerRow, about, job_of, tasks_of, worker_of
+from moregpu.workloads import FunctionSpec, JobSpec
+from moregpu_tui.feed.live_log import Following
+from moregpu_tui.feed.preview import array_lines, call_lines
+from moregpu_tui.feed.source import Draft, Offer
+from moregpu_tui.state.events import (
+    JobGone,
+    JobRow,
+    Preview,
+    Signatures,
+    WorkerRow,
+    about,
+    job_of,
+    log_of,
+    tasks_of,
+    worker_of,
+)
 from moregpu_tui.state.model import Signature
 
 T = TypeVar("T")
 
 LARGEST_PREVIEW_BYTES = 64 << 20
+
+LARGEST_INLINE_BYTES = 40 * 1024
+"""Of one input: a larger one is a blob."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
 
 
 class LiveCalls:
@@ -50,6 +78,8 @@ class LiveCalls:
         self.seq = 0
         self.me: Me | None = None
         self.watched_job = ""
+        self._made: tuple[str, JobSpec | None] = ("", None)
+        """The last job that was sent, under its key."""
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run a blocking call."""
@@ -107,14 +137,16 @@ class LiveCalls:
 
     # ---- jobs
 
-    async def plan(self, spec: JobSpec) -> PlanView:
-        view = await self.in_thread(lambda: self.pool.plan(spec))
+    async def plan(self, draft: Draft) -> PlanView:
+        view = await self.in_thread(lambda: self.pool.plan(_with_program(draft)))
         return msgspec.structs.replace(view, summary=clean(view.summary), waiting_reason=clean(view.waiting_reason))
 
-    async def submit(self, spec: JobSpec, files: Files, key: str) -> JobView:
+    async def submit(self, draft: Draft, key: str) -> JobView:
         def send() -> JobView:
-            chosen = _with_files(self.pool, spec, files) if files else spec
-            return self.pool.submit_job(chosen, idempotency_key=key).view
+            if self._made[0] != key:  # sent again, it is the same job to the byte: inputs are sealed once
+                spec = _with_files(self.pool, draft.spec, draft.files) if draft.files else _with_program(draft)
+                self._made = key, _carried(self.pool, spec)
+            return self.pool.submit_job(cast("JobSpec", self._made[1]), idempotency_key=key).view
 
         seq = self.seq
         view = await self.in_thread(send)
@@ -145,6 +177,24 @@ class LiveCalls:
             return
         self.offer(JobRow(seq=seq, job=job_of(view, seq), tasks=tasks_of(view.tasks)))
 
+    async def follow_log(self, id: str) -> None:
+        pauses = delays(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        while True:
+            begin = True
+
+            def tell(lines: list[LogLine]) -> None:
+                nonlocal begin
+                self.offer(log_of(id, lines, begin=begin))
+                begin = False
+
+            try:
+                await Following(Doors(self.pool.doors.access), id).lines(tell)
+                return
+            except (Forbidden, Unauthorized, NotFound):
+                return  # not ours to read: what happens to the job is in the stream of events
+            except MoreGPUError:
+                await asyncio.sleep(next(pauses))
+
     async def fetch_signatures(self, id: str) -> None:
         signed = await self.in_thread(lambda: self._call("GET", path_of("jobs", id, "statements"), list[Signed]))
         self.offer(Signatures(job=id, signatures=await self.in_thread(lambda: _verified(id, signed))))
@@ -171,7 +221,9 @@ class LiveCalls:
             return (f"{size >> 20:,} MiB: fetch it with  moregpu job {id} --output FILE",)
         found = handle.result()
         arrays: dict[str, Any] = found if isinstance(found, dict) else {"result": found}
-        return tuple(itertools.chain.from_iterable(_array_lines(name, array) for name, array in arrays.items()))
+        if view.kind == "function":
+            return tuple(call_lines(arrays))
+        return tuple(itertools.chain.from_iterable(array_lines(name, array) for name, array in arrays.items()))
 
 
 def _nobody(*_inputs: object) -> None:
@@ -202,7 +254,27 @@ def _verified(job: str, signed: list[Signed]) -> tuple[Signature, ...]:
     return tuple(found)
 
 
-def _with_files(pool: Pool, spec: JobSpec, files: Files) -> JobSpec:
+def _with_program(draft: Draft) -> JobSpec:
+    """A function's job with its program and its calls, read from this machine."""
+    if not isinstance(draft.spec, FunctionSpec):
+        return draft.spec
+    from moregpu.client.functions.script_file import completed
+
+    return completed(draft.spec, draft.program, draft.payloads, draft.given)
+
+
+def _carried(pool: Pool, spec: JobSpec) -> JobSpec:
+    """Inputs that no message holds, uploaded."""
+    inputs = {
+        name: msgspec.structs.replace(tensor, data=pool.blobs().upload_stream(memoryview(tensor.data)))
+        if isinstance(tensor.data, bytes) and len(tensor.data) > LARGEST_INLINE_BYTES
+        else tensor
+        for name, tensor in spec.inputs.items()
+    }
+    return msgspec.structs.replace(spec, inputs=inputs)
+
+
+def _with_files(pool: Pool, spec: JobSpec, files: dict[str, str]) -> JobSpec:
     """Read, upload and name the inputs. Pickled objects in a file are refused."""
     import numpy as np
 
@@ -234,22 +306,3 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-def _array_lines(name: str, array: Any) -> list[str]:
-    import numpy as np
-
-    if not array.size:
-        return [f"{name}: {array.dtype} {list(array.shape)}, empty"]
-    finite = array[np.isfinite(array)]
-    lines = [f"{name}: {array.dtype} {' × '.join(str(length) for length in array.shape)}, {array.nbytes:,} bytes"]
-    if finite.size:
-        values = finite.astype(np.float64)
-        lines.append(f"  from {values.min():.6g} to {values.max():.6g}, mean {values.mean():.6g}")
-    odd = array.size - finite.size
-    if odd:
-        lines.append(f"  {odd:,} elements are not finite")
-    corner = np.atleast_2d(array[tuple(slice(0, 6) for _ in array.shape)])
-    for row in corner.reshape(-1, corner.shape[-1])[:6]:
-        lines.append("  " + "  ".join(f"{float(value):>12.6g}" for value in row[:6]))
-    return lines

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
+
+import msgspec
 
 from moregpu.wire.api import (
     InviteRequest,
@@ -22,8 +24,19 @@ from moregpu.workloads import JobSpec
 Offer = Callable[..., None]
 """Takes any number of inputs; called on the loop."""
 
-Files = Mapping[str, str]
-"""Input name → path of a `.npy` file on this machine, or a number."""
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it was typed. What it names on this machine is read when it is planned or sent."""
+
+    spec: JobSpec
+    files: dict[str, str] = {}
+    """Of a kernel: input → path of a `.npy` file, or a number."""
+    program: str = ""
+    """Of a function: `train.py`, or `train.py:function`."""
+    payloads: str = ""
+    """Its arguments: JSON, or the path of a `.json` file."""
+    given: frozenset[str] = frozenset()
+    """Fields in which something was typed: there the program's own header has no say."""
 
 
 class Source(Protocol):
@@ -83,12 +96,12 @@ class Source(Protocol):
         """Announce a next session key, finish with it, or let go of it."""
         ...
 
-    async def plan(self, spec: JobSpec) -> PlanView:
+    async def plan(self, draft: Draft) -> PlanView:
         """What a job would do."""
         ...
 
-    async def submit(self, spec: JobSpec, files: Files, key: str) -> JobView:
-        """Submit a job; `files` become its inputs. The same key never submits twice."""
+    async def submit(self, draft: Draft, key: str) -> JobView:
+        """Submit a job. The same key never submits twice."""
         ...
 
     async def cancel(self, id: str) -> None:
@@ -105,6 +118,10 @@ class Source(Protocol):
 
     async def fetch_job(self, id: str) -> None:
         """Fetch a job with its tasks; they come as inputs."""
+        ...
+
+    async def follow_log(self, id: str) -> None:
+        """Tell a job's log from its beginning and as it grows, until it ended or the task is cancelled."""
         ...
 
     async def fetch_signatures(self, id: str) -> None:

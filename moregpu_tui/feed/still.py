@@ -18,8 +18,7 @@ from moregpu.wire.api import (
     TokenView,
     WorkerChange,
 )
-from moregpu.workloads import JobSpec
-from moregpu_tui.feed.source import Files, Offer
+from moregpu_tui.feed.source import Draft, Offer
 
 
 class Still:
@@ -76,11 +75,11 @@ class Still:
         """Refused."""
         self._refuse()
 
-    async def plan(self, spec: JobSpec) -> PlanView:
+    async def plan(self, draft: Draft) -> PlanView:
         """Refused."""
         self._refuse()
 
-    async def submit(self, spec: JobSpec, files: Files, key: str) -> JobView:
+    async def submit(self, draft: Draft, key: str) -> JobView:
         """Refused."""
         self._refuse()
 
@@ -98,6 +97,9 @@ class Still:
 
     async def fetch_job(self, id: str) -> None:
         """Nothing to fetch."""
+
+    async def follow_log(self, id: str) -> None:
+        """Nothing to follow: what was recorded comes by itself."""
 
     async def fetch_signatures(self, id: str) -> None:
         """Refused."""

@@ -17,8 +17,10 @@ from moregpu_tui.present.units import size as shown_size
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-Kind = Literal["text", "whole", "number", "choice", "flag", "words", "pairs", "files", "bytes"]
-"""`bytes`: what nobody can type, such as a program's own encoding."""
+Kind = Literal["text", "whole", "number", "choice", "flag", "words", "pairs", "files", "program", "payloads", "bytes"]
+"""`files`, `program`, `payloads`: read from this machine when the job is sent. `bytes`: what nobody can type."""
+
+READ_LATER = frozenset({"files", "program", "payloads"})
 
 _SECONDS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "day": 86400.0, "days": 86400.0,
             "w": 604800.0}  # fmt: skip
@@ -26,6 +28,8 @@ _BYTES = {"b": 1, "k": 1 << 10, "kib": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mi
           "g": 1 << 30, "gib": 1 << 30, "gb": 1 << 30, "t": 1 << 40, "tib": 1 << 40, "tb": 1 << 40}  # fmt: skip
 _QUANTITY = re.compile(r"\s*(-?[0-9][0-9_,.]*(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
+PROGRAM_HELP = "train.py, or train.py:function for one function of it"
+PAYLOADS_HELP = "JSON or a .json file: each item of a list is one call"
 FILES_HELP = "a.npy b.npy, or x=a.npy y=2.5 for a formula; instead of a size"
 UNNAMED = ("a", "b")
 """What files without a name are called."""
@@ -44,6 +48,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     optional: bool = False  # empty means None
     secret: bool = False
     common: bool = False  # of every kind of job: shown after its own
+    blank: str = ""  # what leaving it empty means
     when: dict[str, tuple[str, ...]] = {}  # another field → its values with which this one means something
 
     def applies(self, typed: Mapping[str, str]) -> bool:
@@ -84,16 +89,21 @@ def fields_of(
         if field.name in without:
             continue
         found += _fields(field, field.name in shared)
-    return sorted(found, key=lambda field: (field.common, not field.required))
+    own = ["program", "payloads"]  # what it is about comes first
+    return sorted(found, key=lambda field: (field.common, not field.required, field.kind not in own))
 
 
 def read(struct: type[T], fields: list[Field], typed: Mapping[str, str]) -> T:
     """What was typed, as the Struct. Raises `Unread` for the first field that is not understood."""
     values: dict[str, Any] = {}
     for field in fields:
-        if field.kind in ("files", "bytes") or not field.applies(typed):
-            continue
         text = typed.get(field.name, field.default).strip()
+        if field.kind == "program":
+            if not text:
+                raise Unread(field.name, PROGRAM_HELP)
+            values |= {"calls": (), "inputs": {}}  # what it and its arguments become
+        if field.kind in READ_LATER or field.kind == "bytes" or not field.applies(typed):
+            continue
         if text == field.default.strip() and not field.required:
             continue  # the Struct's own default
         if not text and field.optional:
@@ -128,6 +138,13 @@ def files_of(fields: list[Field], typed: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def given_in(fields: list[Field], typed: Mapping[str, str]) -> frozenset[str]:
+    """Names of the fields in which something stands that is not their default."""
+    return frozenset(
+        field.name for field in fields if typed.get(field.name, field.default).strip() != field.default.strip()
+    )
+
+
 # ---- one field -------------------------------------------------------------------------------------------------------
 
 
@@ -135,10 +152,21 @@ def _fields(field: inspect.Field, common: bool) -> list[Field]:
     type_, extra, optional = _unwrapped(field.type)
     title = str(extra.get("title") or field.name.replace("_", " ").removesuffix(" s").capitalize())
     help_ = str(extra.get("description") or "")
-    if extra.get("widget") == "tensors":
-        return [Field(name=field.name, title="Files", help=FILES_HELP, kind="files")]
+    match extra.get("widget"):
+        case "none":
+            return []
+        case "tensors":
+            return [Field(name=field.name, title="Files", help=FILES_HELP, kind="files")]
+        case "program":
+            return [
+                Field(name="program", title="Program", help=PROGRAM_HELP, kind="program", required=True),
+                Field(name="payloads", title="Arguments", help=PAYLOADS_HELP, kind="payloads", blank="empty: one call"),
+            ]
+        case _:
+            pass
     kind, choices = _kind(type_)
-    default = _default(field, kind, field.name)
+    blank = str(extra.get("blank", ""))
+    default = "" if blank else _default(field, kind, field.name)
     limits = _limits(type_)
     return [
         Field(
@@ -149,8 +177,9 @@ def _fields(field: inspect.Field, common: bool) -> list[Field]:
             choices=choices,
             default=default,
             required=field.required,
-            optional=optional,
+            optional=optional or bool(blank),
             common=common,
+            blank=blank,
             when={name: tuple(values) for name, values in extra.get("when", {}).items()},
         )
     ]

@@ -100,7 +100,7 @@ class Row(Horizontal):
         if field.kind in ("choice", "flag"):
             yield Choice(field.choices, self._value)
         else:
-            holder = "empty: none" if field.optional and not field.default else ""
+            holder = field.blank or ("empty: none" if field.optional and not field.default else "")
             yield Line(self._value, placeholder=holder, password=field.secret)
         yield Note(field.help)
 
@@ -156,8 +156,9 @@ class Form(VerticalScroll, can_focus=False):
         self._sift()
 
     async def describe(self, fields: list[Field], values: Mapping[str, str]) -> None:
-        """Show other fields; what was typed into those of the same name stays."""
-        typed = self.typed()
+        """Show other fields; what somebody typed into those of the same name stays."""
+        before = {field.name: self._values.get(field.name, field.default) for field in self.fields}
+        typed = {name: value for name, value in self.typed().items() if value != before[name]}
         self.fields = fields
         self._values = {**values, **{field.name: typed[field.name] for field in fields if field.name in typed}}
         await self.recompose()
@@ -182,6 +183,10 @@ class Form(VerticalScroll, can_focus=False):
         for row in self._rows():
             row.note.wrong(text if row.field.name == name else "")
             row.unfold()
+
+    def is_blank(self, name: str) -> bool:
+        """Whether nothing stands in a field."""
+        return any(row.field.name == name and not row.control.value for row in self._rows())
 
     def focus_field(self, name: str) -> None:
         """Put the keys where something is wrong."""

@@ -21,11 +21,12 @@ INVITE_COLUMNS: tuple[Column, ...] = (
 
 TOKEN_COLUMNS: tuple[Column, ...] = (
     Column(key="id", title="TOKEN", width=10),
-    Column(key="label", title="LABEL", width=16, grow=2),
+    Column(key="label", title="LABEL", width=14, grow=2),
     Column(key="role", title="ROLE", width=9),
-    Column(key="used", title="USED", width=12, right=True),
-    Column(key="expires", title="EXPIRES", width=12, right=True, rank=1),
-    Column(key="created", title="MADE", width=16, rank=2),
+    Column(key="groups", title="GROUPS", width=10, grow=1, rank=1),
+    Column(key="used", title="USED", width=11, right=True),
+    Column(key="expires", title="EXPIRES", width=10, right=True, rank=2),
+    Column(key="created", title="MADE", width=16, rank=3),
 )
 
 
@@ -59,6 +60,8 @@ def token_cell(token: TokenView, key: str, manner: Manner, now: float) -> Line:
             return ((token.label or NOTHING, "strong" if token.label else "dim"),)
         case "role":
             return ((token.role, "warn" if token.role == "admin" else "text"),)
+        case "groups":
+            return ((", ".join(token.groups) or NOTHING, "dim"),)
         case "used":
             return ((ago(token.used_at, now), "dim"),)
         case "expires":

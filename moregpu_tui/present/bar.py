@@ -6,7 +6,7 @@ from moregpu_tui.present.cells import Line, Piece
 from moregpu_tui.present.manner import Manner
 from moregpu_tui.present.units import per_second, seconds
 from moregpu_tui.state.model import PoolState
-from moregpu_tui.state.selectors import job_counts, link_word
+from moregpu_tui.state.selectors import fleet_counts, job_counts, link_word
 
 
 def bar(
@@ -18,8 +18,7 @@ def bar(
     if kind:
         left.append((f" {kind} ", "pending"))
     left.append(connection(state, manner, now))
-    workers = sum(worker.connected and not worker.revoked for worker in state.workers.values())
-    total = sum(not worker.revoked for worker in state.workers.values())
+    workers, total = fleet_counts(state)
     queued, running = job_counts(state)
     rate = state.history.get("throughput", (0.0,))[-1] if state.history else 0.0
     if narrow:

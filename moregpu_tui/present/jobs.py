@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from moregpu.wire.api import TaskView
 from moregpu_tui.present.cells import Column, Line, Piece, meter
 from moregpu_tui.present.manner import Manner
 from moregpu_tui.present.time import ago, clock, moment
 from moregpu_tui.present.units import NOTHING, plural, seconds, share, short_id
 from moregpu_tui.present.workers import job_tone
-from moregpu_tui.state.model import Detail, Job, Signature, Task
+from moregpu_tui.state.model import Detail, Job, Signature
 
 COLUMNS: tuple[Column, ...] = (
     Column(key="state", title="STATE", width=11),
@@ -157,18 +158,19 @@ class Square(msgspec.Struct, frozen=True, kw_only=True):
     share: float = 0.0  # of its grains that are done
 
 
-def task_map(job: Job, tasks: Sequence[Task], squares: int) -> list[Square]:
+def task_map(job: Job, tasks: Sequence[TaskView], squares: int) -> list[Square]:
     """The job's grains in at most `squares` squares, in order; each shows the worst that happens in it."""
     if job.grains <= 0 or squares <= 0:
         return []
     count = min(job.grains, squares)
     found: list[Counter[str]] = [Counter() for _ in range(count)]
     for task in tasks:
-        first = task.first_grain * count // job.grains
-        last = -(-max(task.first_grain + 1, task.end_grain) * count // job.grains) - 1
+        start, stop = task.grains
+        first = start * count // job.grains
+        last = -(-max(start + 1, stop) * count // job.grains) - 1
         for place in range(first, min(last, count - 1) + 1):
             low, high = place * job.grains / count, (place + 1) * job.grains / count
-            covered = max(0.0, min(high, task.end_grain) - max(low, task.first_grain))
+            covered = max(0.0, min(high, stop) - max(low, start))
             found[place][task.state] += max(1, round(1e6 * covered / (high - low)))
     return [_square(states) for states in found]
 
@@ -193,7 +195,7 @@ TASK_COLUMNS: tuple[Column, ...] = (
 )
 
 
-def task_cell(task: Task, key: str, signature: Signature | None, manner: Manner, now: float) -> Line:
+def task_cell(task: TaskView, key: str, signature: Signature | None, manner: Manner, now: float) -> Line:
     """What stands in one column of a task's row."""
     last = task.attempts[-1] if task.attempts else None
     match key:
@@ -203,8 +205,8 @@ def task_cell(task: Task, key: str, signature: Signature | None, manner: Manner,
             tone = {"done": "good", "leased": "busy", "failed": "bad", "waiting": "warn"}.get(task.state, "dim")
             return ((f"{manner.glyphs.tasks.get(task.state, ' ')} {task.state}", tone),)
         case "grains":
-            end = max(task.first_grain, task.end_grain - 1)
-            return ((f"{task.first_grain:,}–{end:,}", "dim"),)
+            start, stop = task.grains
+            return ((f"{start:,}–{max(start, stop - 1):,}", "dim"),)
         case "worker":
             name = last.worker_name or short_id(last.worker) if last else NOTHING
             if last and last.error:
@@ -226,7 +228,7 @@ def task_cell(task: Task, key: str, signature: Signature | None, manner: Manner,
                     else ("BAD", "bad"),)  # fmt: skip
 
 
-def evidence(task: Task, manner: Manner) -> Line:
+def evidence(task: TaskView, manner: Manner) -> Line:
     """How a task's result was checked, in a few words."""
     found = task.evidence
     if found is None:
@@ -244,7 +246,7 @@ def evidence(task: Task, manner: Manner) -> Line:
     return ((f"{manner.glyphs.check if found.checked else ' '} {found.kind}", tone), (f"  {more}", "dim"))
 
 
-def attempts(tasks: Sequence[Task], manner: Manner, limit: int = 200) -> list[Line]:
+def attempts(tasks: Sequence[TaskView], manner: Manner, limit: int = 200) -> list[Line]:
     """All attempts, newest first, with their errors."""
     rows = [(attempt, task) for task in tasks for attempt in task.attempts]
     rows.sort(key=lambda row: -row[0].leased_at)

@@ -52,6 +52,8 @@ class PoolScreen(Screen[None]):
         self.is_ready = False  # its parts are there; a screen counts as mounted a little before
         self._faded = False
         self._settle: Timer | None = None
+        self._upper: TopBar | None = None  # until it is composed
+        self._lower: KeyBar | None = None
 
     # ---- what a screen gives
 
@@ -99,11 +101,13 @@ class PoolScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Bars around the body."""
-        yield TopBar(self.here)
+        self._upper = TopBar(self.here)
+        yield self._upper
         with Vertical(id="body"):
             yield from self.body()
         yield TextLine(placeholder="filter: words that must be there, !word that must not", id="filter")
-        yield KeyBar(self.keys())
+        self._lower = KeyBar(self.keys())
+        yield self._lower
         yield LinesView(id="small")
 
     def on_mount(self) -> None:
@@ -163,15 +167,18 @@ class PoolScreen(Screen[None]):
         """Once a second, while shown."""
         self.tick(state)
         self.news(state, Changed())
-        self.query_one(TopBar).update_figures()
+        self.update_figures()
+
+    def update_figures(self) -> None:
+        """The upper bar, if what it says has changed."""
+        if self._upper is not None:
+            self._upper.update_figures()
 
     def bars(self) -> None:
         """The lower bar: keys that may be used, and a note."""
-        for bar in self.query(
-            KeyBar
-        ):  # none yet, where a screen is asked for before it is composed: it draws them then
-            bar.put(self.keys())
-            bar.note(self.note())
+        if self._lower is not None:  # not yet, where a screen is asked for before it is composed: it draws them then
+            self._lower.put(self.keys())
+            self._lower.note(self.note())
 
     def keys(self) -> Sequence[tuple[str, str]]:
         """The keys that matter here, as far as they are allowed."""

@@ -10,6 +10,7 @@ from textual.containers import Vertical
 from textual.screen import Screen
 
 from moregpu.errors import MoreGPUError
+from moregpu.wire.text import clean
 from moregpu_tui.modals.dialog import Ask
 from moregpu_tui.present.cells import Column, Line
 from moregpu_tui.widgets.bars import KeyBar, Title
@@ -101,7 +102,7 @@ class FirstRun(Screen[None]):
                 self._enter(said, access)
             app.switch_mode("overview")
         except MoreGPUError as error:
-            self._say([((error.detail, "bad"),), ((error.hint, "dim"),)])
+            self._say([((clean(error.detail), "bad"),), ((clean(error.hint), "dim"),)])
 
     def _enter(self, said: str, access: object) -> None:
         from moregpu.client.access import Access

@@ -10,7 +10,6 @@ from textual.containers import Horizontal, Vertical
 from moregpu_tui.actions import Target
 from moregpu_tui.present import jobs as view
 from moregpu_tui.present.cells import Line
-from moregpu_tui.present.log import log_line
 from moregpu_tui.present.units import plural
 from moregpu_tui.screens.base import PoolScreen, bindings_for
 from moregpu_tui.state.model import Detail, Job, PoolState
@@ -19,7 +18,7 @@ from moregpu_tui.state.selectors import jobs
 from moregpu_tui.widgets.bars import Title
 from moregpu_tui.widgets.drawn import console_of
 from moregpu_tui.widgets.line_table import LineTable
-from moregpu_tui.widgets.lines_view import LinesView
+from moregpu_tui.widgets.lines_view import LinesView, LogView
 from moregpu_tui.widgets.task_map import TaskMap
 
 
@@ -27,12 +26,15 @@ class JobPage(PoolScreen):
     """Everything about one job."""
 
     here: ClassVar[str] = "job"
-    footer: ClassVar[tuple[str, ...]] = ("job.verify", "job.preview", "job.cancel", "job.retry", "app.back", "app.help")
+    footer: ClassVar[tuple[str, ...]] = (
+        "job.verify", "job.preview", "job.cancel", "job.retry", "view.zoom", "app.back", "app.help",
+    )  # fmt: skip
     BINDINGS = bindings_for("job")
 
     def __init__(self) -> None:
         super().__init__()
         self.job = ""
+        self._arranged = ""  # the job that the parts were chosen for
 
     def body(self) -> ComposeResult:
         """Facts and road; map; tasks beside evidence; log."""
@@ -49,7 +51,7 @@ class JobPage(PoolScreen):
                     yield Title("attempts", id="attempts-title")
                     yield LinesView(id="attempts")
             yield Title("log", id="log-title")
-            yield LinesView(id="log")
+            yield LogView(id="log")
 
     def on_mount(self) -> None:
         """Keys into the tasks."""
@@ -58,8 +60,9 @@ class JobPage(PoolScreen):
         self.query_one("#table").focus()
 
     def home(self) -> None:
-        """The tasks."""
-        self.query_one("#table").focus()
+        """The tasks, or what stands in their place."""
+        shown = next((name for name in ("log", "proof") if self.has_class(name)), "table")
+        self.query_one(f"#{shown}").focus()
 
     def go_to(self, job: str) -> None:
         """Show this one."""
@@ -76,7 +79,7 @@ class JobPage(PoolScreen):
             changed = Changed(everything=True)
         if changed.everything or self.job in changed.jobs or self.job in changed.details:
             self._draw(state)
-        if changed.everything or changed.log:
+        if changed.everything or changed.log or self.job in changed.details:
             self._draw_log(state)
 
     def tick(self, state: PoolState) -> None:
@@ -90,8 +93,23 @@ class JobPage(PoolScreen):
         return [self.job] if kind == "job" and self.job else []
 
     def do_view_zoom(self, _argument: str) -> None:
-        """Tasks and evidence alone, or everything; where there is no room for both, the other one."""
-        self.toggle_class("zoomed" if self.has_class("wide") else "proof")
+        """The next part that has no room beside the others."""
+        parts = ["", *(["log"] if self.has_class("short") else []), "zoomed" if self.has_class("wide") else "proof"]
+        now = next((name for name in parts[1:] if self.has_class(name)), "")
+        self._part(parts[(parts.index(now) + 1) % len(parts)])
+
+    def _part(self, name: str) -> None:
+        for each in ("log", "proof", "zoomed"):
+            self.set_class(each == name, each)
+        self.call_after_refresh(self.home)
+
+    def _arrange(self, job: Job) -> None:
+        """What a function prints is what its page is about: it has room, and where there is little, the first view."""
+        if self._arranged == job.id or not job.known:
+            return
+        self._arranged = job.id
+        self.set_class(job.kind == "function", "function")
+        self._part("log" if job.kind == "function" and self.has_class("short") else "")
 
     async def do_job_verify(self, _argument: str) -> None:
         """Fetch the signatures and verify them here."""
@@ -105,8 +123,7 @@ class JobPage(PoolScreen):
 
     def _show_proof(self) -> None:
         if not self.has_class("wide"):
-            self.add_class("proof")
-            self.query_one("#proof").focus()
+            self._part("proof")
 
     def _draw(self, state: PoolState) -> None:
         app = console_of(self)
@@ -117,6 +134,7 @@ class JobPage(PoolScreen):
             self.query_one("#table", LineTable).show([])
             self.query_one("#map", TaskMap).put(None, ())
             return
+        self._arrange(job)
         detail = state.details.get(job.id, Detail())
         head: Line = ((f"{app.manner.glyphs.jobs.get(job.state, '?')} {job.state}", view.job_tone(job.state)),
                       ("   ", "text"), (job.name or job.summary, "strong"))  # fmt: skip
@@ -141,11 +159,11 @@ class JobPage(PoolScreen):
         self.query_one("#attempts", LinesView).put(view.attempts(detail.tasks, app.manner))
 
     def _draw_log(self, state: PoolState) -> None:
-        manner = console_of(self).manner
-        lines = [log_line(entry, manner) for entry in state.log[-2000:] if entry.about == self.job][-200:]
-        view_ = self.query_one("#log", LinesView)
-        view_.put(lines or [(("nothing yet", "dim"),)])
-        view_.action_bottom()
+        entries = state.details.get(self.job, Detail()).log
+        if entries is None:  # not ours to read, or not come yet
+            entries = tuple(entry for entry in state.log[-2000:] if entry.about == self.job)
+        self.query_one("#log", LogView).put_entries(entries)
+        self.query_one("#log-title", Title).put(plural(len(entries), "line") if entries else "nothing yet")
 
     def _cell(self, row: str, column: str) -> Line:
         app = console_of(self)

@@ -12,8 +12,10 @@ from textual.timer import Timer
 from moregpu.errors import MoreGPUError
 from moregpu.jobs import JobCommon
 from moregpu.wire.api import PlanView
+from moregpu.wire.text import clean
 from moregpu.workloads import JobSpec, kind_of
-from moregpu_tui.forms.describe import Field, Unread, fields_of, files_of, kinds_of, read
+from moregpu_tui.feed.source import Draft
+from moregpu_tui.forms.describe import Field, Unread, fields_of, files_of, given_in, kinds_of, read
 from moregpu_tui.forms.form import Form
 from moregpu_tui.present.cells import Line
 from moregpu_tui.present.plan import plan_lines
@@ -29,6 +31,8 @@ PLAN_AFTER_S = 0.3
 
 NOT_TYPED = frozenset({"source"})
 """Fields that the coordinator fills in."""
+
+NOTHING_YET = "a plan stands here once the form is filled in"
 
 KINDS = kinds_of(JobSpec)
 """Kinds of jobs that a form can describe."""
@@ -100,9 +104,16 @@ class SubmitForm(PoolScreen):
         self._key = secrets.token_hex(16)
         self._plan_soon()
 
-    def spec(self) -> JobSpec:
+    def draft(self) -> Draft:
         """What stands in the form. Raises `Unread`."""
-        return cast("JobSpec", read(KINDS[self.kind], self._form.fields, self._form.typed()))
+        fields, typed = self._form.fields, self._form.typed()
+        return Draft(
+            spec=cast("JobSpec", read(KINDS[self.kind], fields, typed)),
+            files=files_of(fields, typed),
+            program=typed.get("program", "").strip(),
+            payloads=typed.get("payloads", "").strip(),
+            given=given_in(fields, typed),
+        )
 
     @property
     def _form(self) -> Form:
@@ -123,8 +134,7 @@ class SubmitForm(PoolScreen):
         if self.sending:
             return
         try:
-            spec = self.spec()
-            files = files_of(form.fields, form.typed())
+            draft = self.draft()
         except Unread as wrong:
             form.wrong(wrong.field, wrong.wrong)
             form.focus_field(wrong.field)
@@ -132,11 +142,11 @@ class SubmitForm(PoolScreen):
             return
         self.sending = True
         try:
-            view = await app.source.submit(spec, files, self._key)
+            view = await app.source.submit(draft, self._key)
         finally:
             self.sending = False
         self._key = secrets.token_hex(16)
-        app.tell(f"{view.name or view.summary or kind_of(spec)} was submitted")
+        app.tell(f"{view.name or view.summary or kind_of(draft.spec)} was submitted")
         app.open_job(view.id)
 
     def _plan_soon(self) -> None:
@@ -147,28 +157,32 @@ class SubmitForm(PoolScreen):
     def _ask_plan(self) -> None:
         form = self._form
         try:
-            spec = self.spec()
-            files = files_of(form.fields, form.typed())
+            draft = self.draft()
         except Unread as wrong:
-            form.wrong(wrong.field, wrong.wrong)
-            self.plan, self._said = None, [((f"{wrong.field or 'form'}: {wrong.wrong}", "warn"),)]
+            self.plan = None
+            if form.is_blank(wrong.field):  # nobody came to it yet: its help stands beside it
+                form.wrong("", "")
+                self._said = [((NOTHING_YET, "dim"),)]
+            else:
+                form.wrong(wrong.field, wrong.wrong)
+                self._said = [((f"{wrong.field or 'form'}: {wrong.wrong}", "warn"),)]
             self._draw()
             return
         form.wrong("", "")
-        if files:
+        if draft.files:
             self.plan = None
             self._said = [(("the files are read and uploaded when you submit;", "dim"),),
                           (("their plan is on the job's page", "dim"),)]  # fmt: skip
             self._draw()
             return
-        self.run_worker(self._fetch_plan(spec), exclusive=True, group="plan")
+        self.run_worker(self._fetch_plan(draft), exclusive=True, group="plan")
 
-    async def _fetch_plan(self, spec: JobSpec) -> None:
+    async def _fetch_plan(self, draft: Draft) -> None:
         try:
-            self.plan, self._said = await console_of(self).source.plan(spec), []
+            self.plan, self._said = await console_of(self).source.plan(draft), []
         except MoreGPUError as error:
             self.plan = None
-            self._said = [((error.detail, "bad"),), ((error.hint, "dim"),)]
+            self._said = [((clean(error.detail), "bad"),), ((clean(error.hint), "dim"),)]
         self._draw()
 
     def _draw(self) -> None:

@@ -6,10 +6,20 @@ from typing import Any
 
 import msgspec
 
-from moregpu.jobs import TaskState
-from moregpu.wire.api import AuditView, Event, InviteView, JobView, Me, PoolView, TaskView, TokenView, WorkerView
+from moregpu.wire.api import (
+    AuditView,
+    Event,
+    InviteView,
+    JobView,
+    LogLine,
+    Me,
+    PoolView,
+    TaskView,
+    TokenView,
+    WorkerView,
+)
 from moregpu.wire.text import NAME_LIMIT, clean
-from moregpu_tui.state.model import Job, Link, LogEntry, Signature, Task, Worker
+from moregpu_tui.state.model import Job, Link, LogEntry, Signature, Worker
 
 
 class Replaced(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +54,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
     seq: int
     job: Job
-    tasks: tuple[Task, ...] | None = None
+    tasks: tuple[TaskView, ...] | None = None
 
 
 class JobGone(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +87,14 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[str, ...]
 
 
+class JobLog(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of a job's own log; `begin`: its first ones."""
+
+    job: str
+    entries: tuple[LogEntry, ...]
+    begin: bool = False
+
+
 class Linked(msgspec.Struct, frozen=True, kw_only=True):
     """The connection changed."""
 
@@ -99,6 +117,7 @@ Input = (
     | About
     | Signatures
     | Preview
+    | JobLog
     | Linked
     | Said
 )  # fmt: skip
@@ -203,11 +222,29 @@ def job_of(view: JobView, seq: int = 0) -> Job:
     )
 
 
-def tasks_of(views: list[TaskView] | None) -> tuple[Task, ...] | None:
+def tasks_of(views: list[TaskView] | None) -> tuple[TaskView, ...] | None:
     """A job's tasks, by number; None where they were not asked for."""
     if views is None:
         return None
     return tuple(_task(view) for view in sorted(views, key=lambda view: view.number))
+
+
+def log_of(job: str, lines: list[LogLine], *, begin: bool = False) -> JobLog:
+    """A job's log: what was printed with its worker before it, steps as they are told."""
+    return JobLog(
+        job=_name(job),
+        begin=begin,
+        entries=tuple(
+            LogEntry(
+                at=line.at,
+                level=line.level,
+                source="log" if line.printed else "task" if line.task is not None else "job",
+                about=_name(job),
+                text=clean(f"{line.worker}: {line.message}" if line.printed else line.message),
+            )
+            for line in lines
+        ),
+    )
 
 
 def about(
@@ -240,7 +277,15 @@ def about(
             for invite in invites
         ),
         tokens=None if tokens is None else tuple(
-            msgspec.structs.replace(token, id=_name(token.id), label=_name(token.label), line="") for token in tokens
+            msgspec.structs.replace(
+                token,
+                id=_name(token.id),
+                label=_name(token.label),
+                kinds=[_name(kind) for kind in token.kinds],
+                groups=[_name(group) for group in token.groups],
+                line="",
+            )
+            for token in tokens
         ),
         audit=audit and msgspec.structs.replace(
             audit, problems=[clean(found) for found in audit.problems], head=_name(audit.head)
@@ -289,16 +334,12 @@ def _live(event: Event) -> Event:
     )
 
 
-def _task(view: TaskView) -> Task:
-    return Task(
+def _task(view: TaskView) -> TaskView:
+    return msgspec.structs.replace(
+        view,
         id=_name(view.id),
-        number=view.number,
-        state=str(TaskState(view.state)),
-        first_grain=view.grains[0],
-        end_grain=view.grains[1],
         worker=_name(view.worker or ""),
-        evidence=view.evidence,
-        attempts=tuple(
+        attempts=[
             msgspec.structs.replace(
                 attempt,
                 worker=_name(attempt.worker),
@@ -306,7 +347,7 @@ def _task(view: TaskView) -> Task:
                 error=clean(attempt.error),
             )
             for attempt in view.attempts
-        ),
+        ],
     )
 
 

@@ -11,8 +11,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from moregpu.jobs import Evidence
-from moregpu.wire.api import AttemptView, AuditView, DeviceView, InviteView, Me, PoolView, TokenView
+from moregpu.wire.api import AuditView, DeviceView, InviteView, Me, PoolView, TaskView, TokenView
 
 Look = Literal["ready", "busy", "throttled", "draining", "offline", "paused", "suspect", "pending", "revoked"]
 """How a worker's state is shown, everywhere."""
@@ -134,19 +133,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.grains_done / self.grains if self.grains else float(self.state == "done")
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """One task of a job."""
-
-    id: str
-    number: int
-    state: str
-    first_grain: int
-    end_grain: int
-    worker: str = ""
-    evidence: Evidence | None = None
-    attempts: tuple[AttemptView, ...] = ()
-
-
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
     """Who signed a task, and whether the signature was verified here."""
 
@@ -159,14 +145,6 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """What is fetched for the one job that is looked at."""
-
-    tasks: tuple[Task, ...] = ()
-    signatures: tuple[Signature, ...] | None = None  # None: not asked for yet
-    preview: tuple[str, ...] = ()
-
-
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One line of the merged log."""
 
@@ -176,6 +154,15 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     about: str  # the id of what it is about
     text: str
     seq: int = 0  # 0: live, or our own
+
+
+class Detail(msgspec.Struct, frozen=True, kw_only=True):
+    """What is fetched for the one job that is looked at."""
+
+    tasks: tuple[TaskView, ...] = ()
+    signatures: tuple[Signature, ...] | None = None  # None: not asked for yet
+    log: tuple[LogEntry, ...] | None = None  # the job's own, whole; None: not told, and the merged log has to do
+    preview: tuple[str, ...] = ()
 
 
 LinkState = Literal["connecting", "live", "offline", "refused"]

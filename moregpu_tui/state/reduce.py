@@ -20,6 +20,7 @@ from moregpu_tui.state.events import (
     Happened,
     Input,
     JobGone,
+    JobLog,
     JobRow,
     Linked,
     Preview,
@@ -33,6 +34,7 @@ from moregpu_tui.state.events import (
 from moregpu_tui.state.model import Detail, Job, LogEntry, PoolState, Stats, Worker
 
 MAX_LOG = 5_000
+MAX_JOB_LOG = 2_000
 MAX_ENDED_JOBS = 2_000
 _replace = msgspec.structs.replace
 
@@ -115,6 +117,8 @@ class _Batch:
                 self._detail(one.job, signatures=one.signatures)
             case Preview():
                 self._detail(one.job, preview=one.lines)
+            case JobLog():
+                self._job_log(one)
             case Linked():
                 self._fields["link"] = one.link
                 self.changed.link = True
@@ -208,6 +212,12 @@ class _Batch:
         while len(details) > 8:
             details.pop(next(id for id in details if id != job))
         self.changed.details.add(job)
+
+    def _job_log(self, one: JobLog) -> None:
+        known = (self._details if self._details is not None else self.state.details).get(one.job)
+        before = () if one.begin or known is None else known.log or ()
+        self._detail(one.job, log=(before + one.entries)[-MAX_JOB_LOG:])
+        self.changed.log = True
 
     # ---- events
 

@@ -206,6 +206,18 @@ def access_lines(log: Iterable[LogEntry]) -> list[LogEntry]:
 # ---- figures ---------------------------------------------------------------------------------------------------------
 
 
+_counted: tuple[dict[str, Worker], tuple[int, int]] = ({}, (0, 0))
+
+
+def fleet_counts(state: PoolState) -> tuple[int, int]:
+    """Workers that are online, and all that were not revoked. Counted once for each snapshot: many look."""
+    global _counted  # a dictionary of a snapshot never changes, so it is its own key
+    if _counted[0] is not state.workers:
+        kept = [worker.connected for worker in state.workers.values() if not worker.revoked]
+        _counted = (state.workers, (sum(kept), len(kept)))
+    return _counted[1]
+
+
 def sample(state: PoolState, grains_per_s: float) -> dict[str, float]:
     """The four figures of the graphs, now."""
     queued, running = job_counts(state)

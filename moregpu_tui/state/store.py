@@ -1,6 +1,7 @@
 """The one place that holds the present snapshot: inputs wait here, a batch at a time becomes the next one.
 
-No threads, no timers: whoever drives it says what time it is. At most five batches a second, the first at once.
+No threads, no timers: whoever drives it says what time it is. At most five batches a second; what comes now and then
+is taken at once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from moregpu_tui.state.reduce import Changed, reduce
 from moregpu_tui.state.selectors import sample
 
 BATCH_S = 0.2
-"""Least time between two batches: a screen that changes more often is not read more often."""
+"""Time between two batches where news never ends: a screen that changes more often is not read more often."""
+
+AHEAD_S = 0.15
+"""A batch may come so much before its time, which those after it make good: news in bursts needs no waiting."""
 
 HISTORY = 600
 """Samples of each graph, one a second."""
@@ -37,7 +41,7 @@ class Store:
     def __init__(self, state: PoolState | None = None) -> None:
         self.state = state or PoolState()
         self._waiting: list[Input] = []
-        self._last_batch_s = float("-inf")
+        self._next_batch_s = float("-inf")
         self._next_sample_s = float("-inf")
         self._grains_before: tuple[float, int] | None = None
         self._curves: dict[str, deque[tuple[float, float]]] = {}
@@ -50,12 +54,12 @@ class Store:
         """Seconds until the next batch may be taken; None when nothing waits."""
         if not self._waiting:
             return None
-        return max(0.0, self._last_batch_s + BATCH_S - now)
+        return max(0.0, self._next_batch_s - AHEAD_S - now)
 
     def take(self, now: float) -> Changed:
         """Reduce what waits. `now`: monotonic seconds."""
         waiting, self._waiting = self._waiting, []
-        self._last_batch_s = now
+        self._next_batch_s = min(max(self._next_batch_s, now), now + AHEAD_S) + BATCH_S
         self.state, changed = reduce(self.state, waiting)
         return changed
 

@@ -102,10 +102,13 @@ class LogView(LinesView):
         self._entries = list(entries)
         if self._entries == before:
             return
-        known = len(before)
-        goes_on = 0 < known <= len(entries) and self._entries[known - 1] is before[-1] and self._entries[0] is before[0]
-        if not goes_on:
-            sought = before[self._found] if 0 <= self._found < known else None
+        gone = next((place for place, entry in enumerate(before) if entries and entry is entries[0]), len(before))
+        known = len(before) - gone
+        goes_on = 0 < known <= len(entries) and self._entries[known - 1] is before[-1]
+        if goes_on:
+            self._forget(gone)
+        else:
+            sought = before[self._found] if 0 <= self._found < len(before) else None
             self._found = next((place for place, entry in enumerate(entries) if entry is sought), -1)
             self._lines, self._firsts = [], []
         self._build(self._entries[known:] if goes_on else self._entries)
@@ -195,6 +198,17 @@ class LogView(LinesView):
 
     def _scrolled(self, by: int) -> None:
         self.set_follow(by > 0 and self.scroll_offset.y >= self.max_scroll_y)
+
+    def _forget(self, gone: int) -> None:
+        """The oldest entries went, as the log is bounded: what is in view stays where it is."""
+        if not gone:
+            return
+        lines = self._firsts[gone]
+        self._lines = self._lines[lines:]
+        self._firsts = [first - lines for first in self._firsts[gone:]]
+        self._found = max(-1, self._found - gone)
+        if not self.follow:
+            self.scroll_to(y=max(0, self.scroll_offset.y - lines), animate=False, immediate=True)
 
     def _build(self, entries: Sequence[LogEntry]) -> None:
         manner = manner_of(self)

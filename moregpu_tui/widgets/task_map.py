@@ -5,8 +5,9 @@ from __future__ import annotations
 from textual.strip import Strip
 from textual.widget import Widget
 
+from moregpu.wire.api import TaskView
 from moregpu_tui.present.jobs import Square, task_map
-from moregpu_tui.state.model import Job, Task
+from moregpu_tui.state.model import Job
 from moregpu_tui.widgets.drawn import paint_of
 
 _TONES = {"done": "good", "leased": "busy", "failed": "bad", "waiting": "warn", "none": "rule"}
@@ -18,11 +19,11 @@ class TaskMap(Widget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._job: Job | None = None
-        self._tasks: tuple[Task, ...] = ()
+        self._tasks: tuple[TaskView, ...] = ()
         self._squares: list[Square] = []
         self.faded = False
 
-    def put(self, job: Job | None, tasks: tuple[Task, ...]) -> None:
+    def put(self, job: Job | None, tasks: tuple[TaskView, ...]) -> None:
         """Show a job; None shows nothing."""
         self._job, self._tasks = job, tasks
         self._rebuild()

@@ -71,12 +71,16 @@ def settled_state(workers: int = 14, seconds: float = 60.0) -> PoolState:
 
 
 def played(
-    app: ConsoleApp, play: Callable[[Pilot[int]], Awaitable[None]], size: tuple[int, int] = (120, 40)
+    app: ConsoleApp,
+    play: Callable[[Pilot[int]], Awaitable[None]],
+    size: tuple[int, int] = (120, 40),
+    *,
+    toasts: bool = False,
 ) -> ConsoleApp:
-    """Run a console without a terminal, and play on it."""
+    """Run a console without a terminal, and play on it; what is said in passing is shown where `toasts` are wanted."""
 
     async def run() -> None:
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=toasts) as pilot:
             await pilot.pause()
             await play(pilot)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
-from moregpu.cli.main import COMMANDS
+from moregpu.cli.main import build
 from moregpu.errors import InvalidRequest
-from moregpu_tui.actions import ACTIONS, BY_ID, SCREENS, matching, on_screen, permitted, refusal
+from moregpu_tui.actions import ACTIONS, BY_ID, SCREENS, Action, matching, on_screen, permitted, refusal
 from moregpu_tui.docs import BEGIN, END, PAGE, generated
 from moregpu_tui.keymap import checked, clashes
 from moregpu_tui.modals.help import help_lines
@@ -26,12 +28,43 @@ def test_ids_are_unique_and_everything_has_help() -> None:
         assert set(action.scope) <= set(SCREENS)
 
 
-def test_what_changes_the_pool_has_a_command_too() -> None:
-    for action in ACTIONS:
-        if action.changes and action.id != "job.purge":  # that one is of the console and of HTTP alone
-            assert action.command.startswith("moregpu "), action.id
-        if action.command:
-            assert action.command.split()[1] in COMMANDS, action.id
+SHOWS_ONLY = ("screen.events", "form.reset", "log.", "list.", "copy.", "view.", "app.", "move.", "mark.")
+"""What a key of this terminal does with this terminal: there is nothing of it that a shell could do."""
+
+
+def missing_of(command: str) -> str:
+    """The first word of a command line that the program does not have; "" where it has all of it."""
+    program, *words = command.split()
+    assert program == "moregpu"
+    at: Any = typer.main.get_command(build(words[:1]))
+    for word in words:
+        if word.startswith("--"):
+            if not any(word in parameter.opts for parameter in at.params):
+                return word
+        elif not word.isupper():
+            found = getattr(at, "commands", {}).get(word)  # a group's
+            if found is None:
+                return word
+            at = found
+    return ""
+
+
+def test_a_command_that_is_not_there_is_found_out() -> None:
+    assert missing_of("moregpu worker set --ceiling") == ""
+    assert missing_of("moregpu worker set --celling") == "--celling"
+    assert missing_of("moregpu worker explode") == "explode"
+    assert missing_of("moregpu explode") == "explode"
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.id)
+def test_every_action_is_also_a_command_to_its_last_word(action: Action) -> None:
+    if action.id.startswith(SHOWS_ONLY):
+        assert not action.command
+        assert not action.changes
+        return
+    assert action.command
+    for command in action.command.split("; "):
+        assert missing_of(command) == "", command
 
 
 def test_what_is_dangerous_says_so() -> None:

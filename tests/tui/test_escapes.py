@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.pilot import Pilot
 
+from moregpu.errors import InvalidRequest
 from moregpu.wire.api import Event, InviteView, JobView, LimitsView, TokenView, WorkerView
 from moregpu_tui.actions import SCREENS
 from moregpu_tui.state.events import JobRow, WorkerRow, about, happened, job_of, tasks_of, worker_of
-from tests.tui.stage import Stage, played, press, settled, text_of
+from tests.tui.stage import Stage, played, press, settled, text_of, until
 
 EVIL = "\x1b]52;c;aGFja2Vk\x07\x1b[2J\x1b[31mred\x9b1m\u202egpj.exe\u2066[/bold][link=x]" + "A" * 10_000
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
@@ -78,7 +79,9 @@ def test_rows_are_clean_once_they_are_decoded() -> None:
     assert clean(job_of(evil_job(stage)))
     assert clean(tasks_of(evil_job(stage).tasks))
     invite = InviteView(id="i-A", owner=EVIL, groups=[EVIL], kinds=[EVIL], uses_left=1, expires_at=0, created_at=0)
-    token = TokenView(id="k", label=EVIL, role="viewer", created_at=0, line="MGPUC1-SECRET")
+    token = TokenView(
+        id="k", label=EVIL, role="viewer", created_at=0, kinds=[EVIL], groups=[EVIL], line="MGPUC1-SECRET"
+    )
     found = about(invites=[invite], tokens=[token])
     assert clean(found)
     assert not any("SECRET" in text for text in strings(found))
@@ -97,24 +100,25 @@ def test_no_screen_sends_a_control_byte_of_a_strangers_text(screen: str) -> None
         happened(Event(type="job.failed", id=job.id, seq=10_001, at=stage.at, data={"name": EVIL, "detail": EVIL})),
         about(invites=[InviteView(id="i-A", owner=EVIL, groups=[EVIL], kinds=[EVIL], uses_left=1,
                                   expires_at=stage.at + 9, created_at=0)],
-              tokens=[TokenView(id="k-1", label=EVIL, role="viewer", created_at=1.0)]),
+              tokens=[TokenView(id="k-1", label=EVIL, role="viewer", created_at=1.0, groups=[EVIL])]),
     )  # fmt: skip
     stage.store.take(stage.at)
     app = stage.console()
     sent: list[str] = []
 
-    async def play(_pilot: Pilot[int]) -> None:
+    async def play(pilot: Pilot[int]) -> None:
         app.open_job(job.id)
         await settled(app)
         app.switch_mode(screen)
         await settled(app)
         app.open_worker(worker.id) if screen == "workers" else None
         await press(app, "G")
-        app.warn(EVIL)
-        await settled(app)
+        app.warn(f"sesame {EVIL[:80]}")
+        app.fail(InvalidRequest(f"mustard {EVIL[:80]}", EVIL[:80]))
+        await until(pilot, lambda: "sesame" in text_of(app) and "mustard" in text_of(app), "both toasts")
         sent.append(text_of(app))
 
-    played(app, play, size=(200, 50))
+    played(app, play, size=(200, 50), toasts=True)
     shown = sent[0]
     assert not CONTROL.search(shown.replace("\n", ""))
     assert len(shown.splitlines()) <= 50

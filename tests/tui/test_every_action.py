@@ -63,10 +63,10 @@ def test_an_admin_can_press_every_key(screen: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("screen", ["workers", "access"])
-@pytest.mark.parametrize("who", ["viewer", "readonly"])
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("who", ["viewer", "submitter", "readonly"])
 def test_without_the_right_no_key_reaches_the_pool(screen: str, who: str) -> None:
-    stage = Stage(seconds=5, role="viewer" if who == "viewer" else "admin")
+    stage = Stage(seconds=5, role="admin" if who == "readonly" else who)
     watched = Watched(stage.pool)
 
     app = stage.console(Options(demo=True, readonly=who == "readonly"))
@@ -75,7 +75,7 @@ def test_without_the_right_no_key_reaches_the_pool(screen: str, who: str) -> Non
         await press_all(app, screen, [action for action in ACTIONS if action.changes])
 
     played(app, play)
-    assert watched.calls == []
+    assert set(watched.calls) <= ({"submit", "retry"} if who == "submitter" else set())
 
 
 def test_pause_and_undo() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from textual.pilot import Pilot
 
 from moregpu_tui.actions import SCREENS
 from moregpu_tui.app import ConsoleApp
+from moregpu_tui.forms.form import Form
 from moregpu_tui.options import Options, Settings
 from moregpu_tui.screens.submit import SubmitForm
 from moregpu_tui.state.events import Linked
@@ -60,17 +62,27 @@ async def at_rest(app: ConsoleApp) -> str:
     return seen[-1][0]
 
 
-def same_as_golden(name: str, app: ConsoleApp, keys: list[str], size: tuple[int, int], *, dialog: bool = False) -> None:
+def same_as_golden(
+    name: str,
+    app: ConsoleApp,
+    keys: list[str],
+    size: tuple[int, int],
+    *,
+    dialog: bool = False,
+    play: Callable[..., Awaitable[None]] | None = None,
+) -> None:
     found: list[str] = []
 
-    async def play(_pilot: Pilot[int]) -> None:
+    async def look(pilot: Pilot[int]) -> None:
         await settled(app)
         await press(app, *keys)
+        if play is not None:
+            await play(app, pilot)
         app.second()
         shown = await at_rest(app)
         found.append(boxed(shown) if dialog else f"{shown}\n\ncolours {colours_of(app)}\n")
 
-    played(app, play, size=size)
+    played(app, look, size=size)
     path = GOLDEN / f"{name}.txt"
     if WRITE:
         path.parent.mkdir(exist_ok=True)
@@ -84,6 +96,32 @@ def test_every_screen_at_both_sizes(screen: str, size: tuple[int, int]) -> None:
     # The form is made from the jobs' own Structs, and has tests of its own.
     keys = [str(SCREENS.index(screen) + 1)]
     same_as_golden(f"{screen}-{size[0]}x{size[1]}", Stage(seconds=60).console(settings=STILL), keys, size)
+
+
+async def function_form(app: ConsoleApp, pilot: Pilot[int]) -> None:
+    """The form of a function, filled in."""
+    await press(app, "5")
+    await settled(app)
+    await press(app, "shift+tab", "right")
+    await settled(app)
+    form = app.screen.query_one("#form", Form)
+    form.put({"program": "sweep.py:train", "payloads": '[{"rate": 0.1}, {"rate": 0.01}]'})
+    form.focus_first()
+    await until(pilot, lambda: isinstance(app.screen, SubmitForm) and app.screen.plan is not None, "the plan")
+
+
+async def function_page(app: ConsoleApp, pilot: Pilot[int]) -> None:
+    """The page of a function that prints."""
+    job = next(job.id for job in app.state.jobs.values() if job.kind == "function")
+    app.open_job(job)
+    await until(pilot, lambda: bool(app.state.details[job].log) if job in app.state.details else False, "its log")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=["80x24", "160x45"])
+@pytest.mark.parametrize("play", [function_form, function_page])
+def test_functions_at_both_sizes(play: Callable[..., Awaitable[None]], size: tuple[int, int]) -> None:
+    app = Stage(seconds=40).console(settings=STILL)
+    same_as_golden(f"{play.__name__.replace('_', '-')}-{size[0]}x{size[1]}", app, [], size, play=play)
 
 
 TOURS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -75,3 +76,12 @@ def test_a_console_whose_terminal_stands_still_ends_when_it_is_told_to(tmp_path:
         number = int(getattr(signal, told))
         console.send_signal(number)
         assert console.wait(WAIT_S) in (128 + number, -number)
+
+
+def test_leaving_waits_for_no_thread_and_loses_no_word() -> None:
+    program = (
+        "import threading; threading.Thread(target=threading.Event().wait).start(); print('last words');"
+        "from moregpu_tui.leaving import leave; leave(3)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (3, "last words\n")

@@ -134,3 +134,58 @@ def test_a_viewer_has_no_key_that_changes_anything(local: LoopbackPool) -> None:
         console.press("3")
         shown = console.wait("alpha")
         assert "○ queued" in shown
+
+
+TICKING = """
+import time
+
+
+def train(rate):
+    for number in range(10_000):
+        print(f"tick {number} of {rate} \x1b[2J\x1b]52;c;aGFja2Vk\x07", flush=True)
+        time.sleep(0.2)
+"""
+
+
+@pytest.fixture
+def calling(tmp_path: Path) -> Iterator[LoopbackPool]:
+    """A pool with a worker that lets functions in; as root it runs them as somebody else."""
+    with LoopbackPool(tmp_path / "home", environment={"MOREGPU_FUNCTIONS_USER": "65534"}) as pool:
+        pool.start_coordinator()
+        pool.start_worker("anna", "--allow", "functions", "--ceiling", "1.0")
+        (anna,) = pool.wait_for_workers()
+        if "function" not in anna.kinds:
+            pytest.skip("missing: a sandbox for functions; mend: apt-get install bubblewrap")
+        yield pool
+
+
+def test_a_function_is_submitted_by_the_form_and_what_it_prints_is_seen_while_it_runs(
+    calling: LoopbackPool, tmp_path: Path
+) -> None:
+    (tmp_path / "sweep.py").write_text(TICKING)
+    with Terminal(columns=110, rows=30, environment=place(calling)) as console:
+        console.wait("● live")
+        console.press("5")
+        console.wait("new job: kernel")
+        console.press("BTab", "Right")
+        console.wait("new job: function")
+        console.press("Tab")
+        console.type(f"{tmp_path}/sweep.py:train")
+        console.press("Tab")
+        console.type("[0.5]")
+        console.wait("1 worker")
+        console.press("F10")
+        shown = console.wait("anna: tick 3 of 0.5")
+        assert "● running" in shown
+        assert "\x1b]52" not in console.screen(colours=True)
+        assert "anna: tick 2 of 0.5" in shown  # nothing cleared the screen
+        console.press("3")
+        console.wait("sweep.py:train")
+        console.press("Enter")
+        console.wait("anna: tick ")
+        console.press("g")
+        console.wait("anna: tick 0 of 0.5")  # what was printed before the page was opened
+        console.press("X")
+        console.wait("Keep as it is")
+        console.press("y")
+        console.wait("– cancelled")

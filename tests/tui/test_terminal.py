@@ -45,6 +45,14 @@ def test_it_starts_filters_drills_down_and_comes_back(place: dict[str, str]) -> 
         console.wait("Cancel the job")
 
 
+def test_the_first_page_is_left_by_q_and_the_terminal_is_given_back(tmp_path: Path) -> None:
+    with Terminal(environment={"MOREGPU_HOME": str(tmp_path / "nobody"), "MOREGPU_SECRETS": "file"}) as console:
+        console.wait("What would you like to do?")
+        console.press("q")
+        console.wait("ended with 0")
+        assert console.modes()["alternate_on"] == "0"
+
+
 def test_a_small_terminal_says_so_and_twenty_resizes_do_no_harm(place: dict[str, str]) -> None:
     with Terminal("--demo", environment=place) as console:
         console.wait("live")

@@ -15,6 +15,7 @@ from moregpu.errors import InvalidJob, Unauthorized
 from moregpu.wire.api import InviteRequest, TokenRequest
 from moregpu.workloads.kernel.spec import KernelSpec
 from moregpu_tui.feed.live import LivePool
+from moregpu_tui.feed.source import Draft
 from moregpu_tui.state.store import Store
 
 pytestmark = pytest.mark.slow
@@ -62,12 +63,13 @@ def test_what_happens_in_a_pool_is_seen_and_a_restart_is_survived(local: Loopbac
             assert made.line.startswith("MGPU1-")
             await watcher.until(lambda: any(i.owner == "anna" for i in state().invites or ()), "the invite")
             assert all(not invite.line for invite in state().invites or ())
-            plan = await watcher.source.plan(KernelSpec(operation="matmul", size=512))
+            plan = await watcher.source.plan(Draft(spec=KernelSpec(operation="matmul", size=512)))
             assert plan.fitting_workers == 0
             with pytest.raises(InvalidJob):
-                await watcher.source.plan(KernelSpec(operation="matmul"))
-            view = await watcher.source.submit(KernelSpec(operation="matmul", size=64, name="early"), {}, "key-1")
-            again = await watcher.source.submit(KernelSpec(operation="matmul", size=64, name="early"), {}, "key-1")
+                await watcher.source.plan(Draft(spec=KernelSpec(operation="matmul")))
+            early = Draft(spec=KernelSpec(operation="matmul", size=64, name="early"))
+            view = await watcher.source.submit(early, "key-1")
+            again = await watcher.source.submit(early, "key-1")
             assert again.id == view.id
             await watcher.until(lambda: view.id in state().jobs, "the job")
             seq = state().seq

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from moregpu.jobs import Evidence
+from moregpu.jobs import Evidence, TaskState
+from moregpu.wire.api import TaskView
 from moregpu_tui.present import jobs as job_view
 from moregpu_tui.present.cells import Column, cut, fill, fit, length, meter, sparkline, split, widths, wrapped
 from moregpu_tui.present.glyphs import ASCII, UNICODE, glyphs, plain
@@ -15,7 +16,7 @@ from moregpu_tui.present.manner import Manner
 from moregpu_tui.present.qr import qr_lines
 from moregpu_tui.present.tones import ANSI_RGB, MEANINGS, NEUTRAL, PLACES, THEMES, contrast, palette
 from moregpu_tui.present.units import count, seconds, short_id, size
-from moregpu_tui.state.model import LOOKS, Job, Task
+from moregpu_tui.state.model import LOOKS, Job
 
 TEXT = st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Mn", "Me", "Co", "Cn"]), max_size=40)
 LINE = st.lists(st.tuples(TEXT, st.sampled_from(["text", "dim"])), max_size=5).map(tuple)
@@ -156,7 +157,7 @@ def test_signs_follow_the_locale_and_the_terminal(wish: str, term: str, encoding
 @given(st.integers(1, 5000), st.integers(1, 400), st.integers(1, 60))
 def test_a_finished_job_is_a_full_map_whatever_its_size(grains: int, squares: int, step: int) -> None:
     tasks = [
-        Task(id=str(at), number=at, state="done", first_grain=at, end_grain=min(at + step, grains))
+        TaskView(id=str(at), number=at, state=TaskState.DONE, grains=(at, min(at + step, grains)))
         for at in range(0, grains, step)
     ]
     shown = job_view.task_map(Job(id="j-1", grains=grains), tasks, squares)
@@ -165,14 +166,14 @@ def test_a_finished_job_is_a_full_map_whatever_its_size(grains: int, squares: in
 
 
 def test_a_failed_task_is_seen_among_thousands() -> None:
-    tasks = [Task(id="a", number=0, state="done", first_grain=0, end_grain=5000),
-             Task(id="b", number=1, state="failed", first_grain=2500, end_grain=2501)]  # fmt: skip
+    tasks = [TaskView(id="a", number=0, state=TaskState.DONE, grains=(0, 5000)),
+             TaskView(id="b", number=1, state=TaskState.FAILED, grains=(2500, 2501))]  # fmt: skip
     shown = job_view.task_map(Job(id="j-1", grains=5000), tasks, 50)
     assert [square.state for square in shown].count("failed") == 1
 
 
 def test_evidence_says_how_sure_it_is() -> None:
-    task = Task(id="a", number=0, state="done", first_grain=0, end_grain=1,
+    task = TaskView(id="a", number=0, state=TaskState.DONE, grains=(0, 1),
                 evidence=Evidence(kind="sampled", rows=64, probability=0.995))  # fmt: skip
     shown = "".join(text for text, _ in job_view.evidence(task, Manner()))
     assert "sampled" in shown
