@@ -7,6 +7,8 @@ unique prefix, in either case, with I, L and O for 1, 1 and 0 (Crockford's rule)
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 LENGTH = 26  # characters that 128 bits need
 _PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
@@ -29,7 +31,13 @@ def _dated(prefix: str, wall_s: float, entropy: bytes) -> str:
     milliseconds = int(wall_s * 1000) & (1 << 48) - 1
     random = int.from_bytes(entropy[:10], "big")
     high, low = random >> 62 & 0xFFF, random & (1 << 62) - 1
-    return prefix + encode(milliseconds << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low)
+    return prefix + _moment(milliseconds) + encode(0x7 << 76 | high << 64 | 0b10 << 62 | low, 16)
+
+
+@lru_cache(4)
+def _moment(milliseconds: int) -> str:
+    """How all ids of one moment begin: 48 bits in ten characters."""
+    return encode(milliseconds, 10)
 
 
 def named(prefix: str, bits: bytes) -> str:

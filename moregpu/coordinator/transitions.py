@@ -187,24 +187,25 @@ def accepted(task: TaskRow, result: Accepted, wall: float) -> TaskRow:
     number = result.ref.attempt
     task = _out(task, wall, number, "another attempt was first")
     check_move(task.attempts[number - 1].state, AttemptState.RETURNED)
-    task = _moved_on(task, number, AttemptState.RETURNED, AttemptState.ACCEPTED, ended_at=wall,
-                     seconds=result.seconds, error="")  # fmt: skip
+    attempts = _moved_on(task.attempts, number, AttemptState.RETURNED, AttemptState.ACCEPTED, ended_at=wall,
+                         seconds=result.seconds, error="")  # fmt: skip
     for vote in task.votes:
         agrees = vote.worker in result.evidence.workers
         state = AttemptState.ACCEPTED if agrees else AttemptState.REJECTED
         error = "" if agrees else "suspect: workers of two other owners agreed on another result"
-        task = _with(task, vote.attempt, state, error=error)
-    attempt = task.attempts[number - 1]
+        attempts = _moved_on(attempts, vote.attempt, attempts[vote.attempt - 1].state, state, error=error)
+    attempt = attempts[number - 1]
     return _moved(
         task if task.state is TaskState.LEASED else _moved(task, TaskState.LEASED),
         TaskState.DONE,
+        attempts=attempts,
         outputs=result.outputs,
         evidence=result.evidence,
         worker=attempt.worker,
         token=attempt.token,
         expires=0.0,
         rival=None,
-        votes=tuple(replace(vote, outputs={}) for vote in task.votes),
+        votes=tuple([replace(vote, outputs={}) for vote in task.votes]) if task.votes else (),
     )
 
 
@@ -238,10 +239,11 @@ def failed(task: TaskRow, result: Failed, retries: int, wall: float) -> TaskRow:
     others = len(leases_of(task)) > 1
     over = result.final or task.spec.once or (not others and (failures >= max(1, retries) or losses >= MAX_LOSSES))
     check_move(task.attempts[number - 1].state, AttemptState.RETURNED)
-    task = _moved_on(task, number, AttemptState.RETURNED, AttemptState.REJECTED, ended_at=wall,
-                     seconds=result.seconds, error=error)  # fmt: skip
+    attempts = _moved_on(task.attempts, number, AttemptState.RETURNED, AttemptState.REJECTED, ended_at=wall,
+                         seconds=result.seconds, error=error)  # fmt: skip
     task = replace(
         task,
+        attempts=attempts,
         failures=failures,
         losses=losses,
         failed_on=task.failed_on if worker in task.failed_on else (*task.failed_on, worker),
@@ -273,15 +275,16 @@ def _moved(task: TaskRow, state: TaskState, **fields: Any) -> TaskRow:
 
 def _with(task: TaskRow, number: int, state: AttemptState, **fields: Any) -> TaskRow:
     """The task with one of its attempts moved."""
-    return _moved_on(task, number, task.attempts[number - 1].state, state, **fields)
+    return replace(task, attempts=_moved_on(task.attempts, number, task.attempts[number - 1].state, state, **fields))
 
 
-def _moved_on(task: TaskRow, number: int, now: AttemptState, state: AttemptState, **fields: Any) -> TaskRow:
-    """The task with an attempt that stands at `now`, whatever its row says, moved to `state`."""
+def _moved_on(
+    attempts: tuple[AttemptRow, ...], number: int, now: AttemptState, state: AttemptState, **fields: Any
+) -> tuple[AttemptRow, ...]:
+    """A task's attempts, with the one that stands at `now`, whatever its row says, moved to `state`."""
     check_move(now, state)
-    attempts = list(task.attempts)
-    attempts[number - 1] = replace(attempts[number - 1], state=state, **fields)
-    return replace(task, attempts=tuple(attempts))
+    moved = replace(attempts[number - 1], state=state, **fields)
+    return (moved,) if len(attempts) == 1 else (*attempts[: number - 1], moved, *attempts[number:])
 
 
 def _out(task: TaskRow, wall: float, but: int, reason: str) -> TaskRow:

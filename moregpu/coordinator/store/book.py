@@ -27,7 +27,7 @@ from moregpu.jobs import JOB_ENDED, JobState, TaskState
 from moregpu.wire.api import JobChange, Problem, ResultManifest
 from moregpu.wire.messages import LeaseRef
 
-TOKEN_BYTES = 16
+ID_BYTES, TOKEN_BYTES = 10, 16
 
 WEIGH_EVERY_S = 1.0
 """Shares of submitters are worked out anew after so long: usage moves slowly."""
@@ -120,6 +120,7 @@ class Book(Outcomes):
         leases: list[Lease] = []
         for choice in choose(self.index, worker, slots, now)[:slots]:
             job = self.known(choice.job)
+            random = self._entropy(ID_BYTES + TOKEN_BYTES)
             if job.state in JOB_ENDED or self.index.blocked_by(job):
                 raise ValueError(f"{job.id} has nothing to lease")
             if choice.task is not None:
@@ -127,10 +128,10 @@ class Book(Outcomes):
                 if task.job != job.id:
                     raise ValueError(f"{task.id} is not a task of {job.id}")
             elif choice.cut is not None:
-                job, task = transitions.cut_task(task_id(wall, self._entropy(10)), job, choice.cut)
+                job, task = transitions.cut_task(task_id(wall, random[:ID_BYTES]), job, choice.cut)
             else:
                 raise ValueError("a choice names a waiting task or a fresh cut")
-            task = transitions.leased(task, worker.id, self._entropy(TOKEN_BYTES), now, wall)
+            task = transitions.leased(task, worker.id, random[ID_BYTES:], now, wall)
             self.tasks.put(task.id, task)
             job = transitions.started(job, wall)
             if job is not self.jobs.rows[job.id]:

@@ -122,7 +122,9 @@ def _operands(spec: KernelSpec, form: Form, rows: Range, columns: Range) -> dict
         else:
             region = (rows, (0, form.inner)) if name == "a" else ((0, form.inner), columns)
         whole = form.operand_shape(name, form.rows, form.columns)
-        operands[name] = _part(msgspec.structs.replace(tensor, shape=whole), region)
+        operands[name] = _part(
+            tensor if tensor.shape == whole else msgspec.structs.replace(tensor, shape=whole), region
+        )
     return operands
 
 
