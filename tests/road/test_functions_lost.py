@@ -52,6 +52,17 @@ def test_a_map_survives_its_workers_death_and_its_coordinators(own: LoopbackPool
         assert list(results) == list(range(1, 20))
 
 
+def test_a_coordinator_that_is_killed_in_mid_map_and_started_again_makes_no_call_twice(own: LoopbackPool) -> None:
+    with own.connect() as pool:
+        results = pool.calls(isolate="task").map(slow, range(10))  # each call is a task of its own, so each is counted
+        assert next(results) == 0
+        own.kill_coordinator()
+        own.start_coordinator()
+        assert list(results) == list(range(1, 10))
+        tasks = [task for job in pool.jobs() for task in pool.job(job.id).view.tasks or ()]
+        assert [len(task.attempts) for task in tasks] == [1] * 10
+
+
 def test_a_call_that_may_run_only_once_is_lost_with_its_worker_and_not_made_again(own: LoopbackPool) -> None:
     with own.connect() as pool:
         future = pool.calls(idempotent=False).submit(time.sleep, 600)

@@ -11,7 +11,8 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moregpu.blobs.format import RECORD_BYTES, seal
+from moregpu.blobs import nearby
+from moregpu.blobs.format import RECORD_BYTES, seal, sealed_size
 from moregpu.blobs.transfer import BlobHTTP
 from moregpu.coordinator.api.blobs import parse_range
 from moregpu.coordinator.api.problems import NotSatisfiable
@@ -41,10 +42,16 @@ def test_a_blob_that_was_posted_can_be_read_back(pool: Pool, token: str, blob: t
     assert (head.status, head.headers["content-length"], head.body) == (200, str(len(data)), b"")
 
 
-def test_the_transfer_of_clients_and_workers_speaks_to_these_doors(pool: Pool, token: str) -> None:
+@pytest.mark.parametrize("way", ["network", "files"])
+def test_the_transfer_of_clients_and_workers_speaks_to_these_doors(
+    pool: Pool, token: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "network":
+        monkeypatch.setattr(nearby, "find", lambda *_: None)
     with_key = os.urandom(3 * RECORD_BYTES + 7)
     transfer = BlobHTTP(pool.address, pool.pin, lambda: token)
     try:
+        assert (transfer._nearby is not None) == (way == "files")
         blob = transfer.upload_stream(with_key)
         out = bytearray(len(with_key))
         transfer.download_into(blob, out)
@@ -57,6 +64,23 @@ def test_the_transfer_of_clients_and_workers_speaks_to_these_doors(pool: Pool, t
         assert transfer.head(named.digest) == len(sealed)
     finally:
         transfer.close()
+
+
+def test_a_file_that_was_left_beside_the_blobs_is_taken_over_for_who_may_upload(pool: Pool, token: str) -> None:
+    found = nearby.find(pool.pin, pool.address)
+    assert found is not None
+    left = found.leave(memoryview(os.urandom(300_000)), os.urandom)
+    assert left is not None
+    name, blob = left
+    path, size = f"/v1/blobs/{blob.digest}", str(sealed_size(blob.size_bytes))
+    headers = {"Upload-Length": size, "Upload-Here": name}
+    assert pool.ask("PUT", path, pool.token("viewer"), b"", headers).status == 403
+    assert pool.ask("PUT", path, token, b"", {**headers, "Upload-Here": "0" * 32}).status == 404
+    assert pool.ask("PUT", path, token, b"", {**headers, "Upload-Here": f"../{name}"}).status == 404
+    assert pool.ask("PUT", path, token, b"", headers).status == 201
+    assert pool.ask("PUT", path, token, b"", headers).status == 201  # its answer was lost: it is there
+    assert pool.ask("HEAD", path, token).headers["content-length"] == size
+    assert pool.ask("GET", path, pool.token("submitter")).status == 404  # it is its uploader's alone
 
 
 def test_an_upload_goes_on_where_it_was_cut(pool: Pool, token: str, blob: tuple[str, bytes]) -> None:
