@@ -212,6 +212,13 @@ class Form(VerticalScroll, can_focus=False):
             row.query_one(Label).refresh()
             row.unfold()
 
+    def on_descendant_blur(self) -> None:
+        """The keys went elsewhere, perhaps out of this form."""
+        for row in self.query(".here").results(Row):
+            row.remove_class("here")
+            row.query_one(Label).refresh()
+            row.unfold()
+
     def on_input_changed(self, event: Input.Changed) -> None:
         """Somebody typed."""
         event.stop()

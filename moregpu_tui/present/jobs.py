@@ -112,7 +112,9 @@ def road(job: Job, manner: Manner) -> Line:
     for number, step in enumerate(("planned", "leased", "computed", "checked", "combined"), 1):
         if number > 1:
             pieces.append((f" {manner.glyphs.line}{manner.glyphs.line} ", "dim"))
-        if number < reached:
+        if step == "checked" and job.state == "done" and not job.checked:
+            pieces.append((f"{manner.glyphs.cross} not checked", "warn"))  # such as a function's: nobody can know it
+        elif number < reached:
             pieces.append((f"{manner.glyphs.check} {step}", "good"))
         elif number == reached:
             tone = "bad" if job.state == "failed" else "dim" if job.state == "cancelled" else "busy"
