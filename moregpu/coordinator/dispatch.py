@@ -89,20 +89,25 @@ class Dispatch:
         """Hand out what there is, in passes that double: few tasks spread over workers, many travel in batches.
 
         Where there is plenty, the first pass is large already: half of each worker's part of the ready jobs. Every pass
-        is a message of its own to each worker, and a look at the queue.
+        is a look at the queue; each worker is told of all of its leases together.
         """
         if not self._store.has_ready_work():
             return
         self._forget_gone()
         hungry = [member for member in self._hungry() if not self._found_nothing(member)]
         share = max(1, min(64, self._store.ready_count() // max(1, 2 * len(hungry))))
+        out: dict[Member, list[Lease]] = {}
         while hungry and self._store.has_ready_work():
             served: list[Member] = []
             for member in hungry:
-                if await self._serve(member, share):
+                leases = await self._serve(member, share)
+                if leases:
                     served.append(member)
+                    out.setdefault(member, []).extend(leases)
             hungry = served
             share = min(2 * share, 64)
+        for member, leases in out.items():
+            _tell(member, leases)
 
     async def rescue(self) -> None:
         """Give late tasks of jobs that are nearly done to workers that have nothing to do."""
@@ -167,12 +172,13 @@ class Dispatch:
         hungry.sort(key=lambda member: (len(member.session.held), -sum(member.speeds.values()) * member.duty))
         return hungry
 
-    async def _serve(self, member: Member, share: int) -> bool:
+    async def _serve(self, member: Member, share: int) -> list[Lease]:
+        """Lease to a worker; what it is to be told of."""
         now = self._clock.monotonic()
         session = member.session
         slots = min(share, session.slots(now))
         if slots <= 0:
-            return False
+            return []
         room_s = session.outstanding_limit_s - session.outstanding_s
         leases = await self._store.lease(
             self._fleet.worker(member),
@@ -184,34 +190,42 @@ class Dispatch:
         if not leases:
             if not session.held and self._fleet.get(member.row.id) is member:
                 self._fed_up[member.row.id] = (self._store.work_version(), self._fleet.version, now)
-            return False
+            return []
         if self._fleet.get(member.row.id) is not member:
             # Its connection ended while the store was asked. The next session sweeps what it does not hold.
             await self._store.release(member.row.id, (), now, self._clock.wall())
-            return False
+            return []
         if any(lease.task.spec.once for lease in leases):
             await self._store.settle()  # what may run only once is known to be out before it is
-        self.send(member, leases)
-        return True
+        self._assign(member, leases)
+        return leases
 
     def send(self, member: Member, leases: list[Lease]) -> None:
         """Tell a worker about its leases."""
+        self._assign(member, leases)
+        _tell(member, leases)
+
+    def _assign(self, member: Member, leases: list[Lease]) -> None:
+        """Count leases as the worker's: it is told of them without a wait in between."""
         now = self._clock.monotonic()
         profile = member.profile
         for lease in leases:
             member.session.assigned(lease, profile.seconds(lease.task.spec.cost), now)
-        for message in pack_assign(
-            assignment_of(
-                lease.job,
-                lease.task,
-                lease.attempt,
-                lease.token,
-                lease_s=ASSIGN_LEASE_S,
-                device=lease.device,
-            )
-            for lease in leases
-        ):
-            member.send(message)
+
+
+def _tell(member: Member, leases: list[Lease]) -> None:
+    for message in pack_assign(
+        assignment_of(
+            lease.job,
+            lease.task,
+            lease.attempt,
+            lease.token,
+            lease_s=ASSIGN_LEASE_S,
+            device=lease.device,
+        )
+        for lease in leases
+    ):
+        member.send(message)
 
 
 def within(room_s: float, busy: bool, fleet: Sequence[FleetWorker]) -> Choose:

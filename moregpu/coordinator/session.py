@@ -82,6 +82,8 @@ class WorkerSession:
         self.worker = ""
         self.boot = b""
         self.hello: Hello | None = None
+        self.lanes = 1
+        """How many of its devices compute side by side."""
         self.began = now
         self.heard = now
         self.held: dict[Key, Held] = {}
@@ -120,6 +122,7 @@ class WorkerSession:
             if self.phase is not Phase.STRANGER:
                 return self._refuse("a second Hello in one session")
             self.phase, self.hello, self.boot = Phase.ADMITTING, message, message.boot
+            self.lanes = lanes(message.devices)
             return [Admit(hello=message)]
         if self.phase is not Phase.MEMBER:
             return self._refuse("the first message must be a Hello, and is answered before the next")
@@ -233,11 +236,6 @@ class WorkerSession:
     def outstanding_limit_s(self) -> float:
         """How much it should have."""
         return self.lanes * (OUTSTANDING_S + 2.0 * self.round_trip_s)
-
-    @property
-    def lanes(self) -> int:
-        """How many of its devices compute side by side."""
-        return lanes(self.hello.devices) if self.hello is not None else 1
 
     @property
     def held_on(self) -> dict[str, int]:
