@@ -3,7 +3,8 @@
     python -m benchmarks.kernels [--json] [--check]
 
 A software adapter's figures are labelled so; shares of a real GPU's peak and bandwidth come from a real GPU only.
-MOREGPU_PEER_PYTHON names an interpreter that has onnxruntime-webgpu, where this one does not.
+`python -m benchmarks.kernel_peers` gets what the comparison with onnxruntime-webgpu needs, a newer Mesa among it: then
+everything here runs on that.
 """
 
 from __future__ import annotations
@@ -26,17 +27,14 @@ from moregpu_kernels.errors import NoAdapter
 from moregpu_kernels.executor import Executor
 from moregpu_kernels.fuse import Step, step
 
+from benchmarks import kernel_peers
 from benchmarks.cpu_engine import one_thread
+from benchmarks.kernel_overheads import SMALL, apart
 from benchmarks.report import Result, percentile, result, run
 
 RUNS = 7
-OVERHEAD_RUNS = 200
-UNDISTURBED = percentile(0.1)
-"""Of what takes microseconds and several threads that wait for each other."""
-
 PEER_SIZES = (512, 1024, 2048)
 PEER_TIMEOUT_S = 300
-SMALL = 100
 CHAIN_ELEMENTS = 1 << 22
 
 Work = Callable[[], object]
@@ -45,19 +43,20 @@ Work = Callable[[], object]
 def measure() -> list[Result]:
     """Everything on the best adapter there is, in one process."""
     cpu = _numpy_engine()
+    kernel_peers.use_driver()
     try:
         device = open_device()
     except NoAdapter as error:
         return [*cpu, Result(name="GPU kernels", value=float("nan"), unit="", skipped=f"missing: {error.detail}")]
     executor = Executor(device)
-    note = device.info.label
+    note = f"{device.info.label}, {device.info.driver}"
     results = [*_product(executor, note), *_peer(executor, note)]
-    results += [*_overheads(executor, device, note), _chain(executor, note), *_slices(executor, note)]
+    results += [*_overheads(device, note), _chain(executor, note), *_slices(executor, note)]
     results += _share_of_peak(executor, note)
     return [*results, *cpu]
 
 
-def alternating(works: dict[str, Work], device: Device | None = None, runs: int = RUNS) -> dict[str, list[float]]:
+def alternating(works: dict[str, Work], device: Device | None = None) -> dict[str, list[float]]:
     """Seconds of each, one after the other in turn: what else the machine does meets all alike.
 
     On a software device they are seconds of CPU: it is threads of this process, and what they wait for is others.
@@ -66,7 +65,7 @@ def alternating(works: dict[str, Work], device: Device | None = None, runs: int 
     for work in works.values():
         work()
     seconds: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(runs):
+    for _ in range(RUNS):
         for name, work in works.items():
             begun = clock()
             work()
@@ -144,8 +143,7 @@ class Peer:
     """`matmul_peer.py` in a process of its own; `skipped` says why it does not run here."""
 
     def __init__(self, size: int):
-        python = os.environ.get("MOREGPU_PEER_PYTHON", sys.executable)
-        self._command = [python, str(Path(__file__).with_name("matmul_peer.py")), str(size)]
+        self._command = [kernel_peers.python(), str(Path(__file__).with_name("matmul_peer.py")), str(size)]
         self._process: subprocess.Popen[str] | None = None
         self.skipped = "it ended without an answer"
 
@@ -184,37 +182,34 @@ class Peer:
             return float("nan")
 
 
-def _overheads(executor: Executor, device: Device, note: str) -> list[Result]:
-    (x,) = _uploaded(executor, (64,))
-    feeds = {"x": x}
-    single = [step("relu", {"a": "x"}, "y")]
-    chain = [step("vector_add", {"a": "x" if i == 0 else f"t{i - 1}", "b": "x"}, f"t{i}") for i in range(SMALL)]
-    last = [f"t{SMALL - 1}"]
-    seconds = alternating(
-        {
-            "bare": lambda: _bare_submit(device),
-            "single": lambda: executor.run(single, feeds, ["y"]),
-            "hundred": lambda: executor.run(chain, feeds, last, fused=False),
-        },
-        runs=OVERHEAD_RUNS,
-    )
-    before = executor.submits
-    executor.run(chain, feeds, last, fused=False)
-    submits = executor.submits - before
-    executor.release(x)
-    bare = UNDISTURBED(seconds["bare"])
-    note += ", the quickest tenth: the rest waited for whoever else had the cores"
-    above = [1e6 * (one - bare) for one in seconds["single"]]
-    each = [1e6 * one / SMALL for one in seconds["hundred"]]
+def _overheads(device: Device, note: str) -> list[Result]:
+    """Of our calls; a software adapter's own threads, which it wakes for each dispatch, are shown beside."""
+    if not device.info.is_software:
+        return _overhead(True, note, "", 150.0, 25.0)
     return [
-        result("one warm dispatch above a bare submit", above, "µs", "lower", 150.0, note, UNDISTURBED),
-        result(f"{SMALL} small operations, {submits} submit, each", each, "µs", "lower", 25.0, note, UNDISTURBED),
+        *_overhead(False, f"{note}, all in one thread (LP_NUM_THREADS=0)", "", 150.0, 25.0),
+        *_overhead(True, note, ", with the driver's own threads", None, None),
     ]
 
 
-def _bare_submit(device: Device) -> None:
-    device.queue.submit([device.native.create_command_encoder().finish()])
-    device.wait()
+def _overhead(threads: bool, note: str, suffix: str, bar: float | None, bar_each: float | None) -> list[Result]:
+    names = (f"one warm dispatch above a bare submit{suffix}", f"{SMALL} small operations in one submit, each{suffix}")
+    try:
+        seconds = apart(threads=threads)
+    except OSError as error:
+        return [result(f"{name}: {error}", [float("nan")], "µs", "lower", bar or 0.0) for name in names]
+    empty = statistics.median(seconds["empty"])
+    above = [1e6 * (one - empty) for one in seconds["single"]]
+    each = [1e6 * one / SMALL for one in seconds["hundred"]]
+    one, hundred = (
+        result(names[0], above, "µs", "lower", bar, note),
+        result(names[1], each, "µs", "lower", bar_each, note),
+    )
+    one.peers = {"only recorded, nothing read": 1e6 * (statistics.median(seconds["recorded"]) - empty)}
+    hundred.peers = {"only recorded": 1e6 * statistics.median(seconds["hundred recorded"]) / SMALL}
+    if seconds["submits"] != [1]:
+        hundred.ok, hundred.note = False, f"{note}: it took {seconds['submits'][0]} submits"
+    return [one, hundred]
 
 
 def _chain(executor: Executor, note: str) -> Result:
