@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 import moregpu
@@ -140,6 +141,19 @@ def test_joblib_runs_on_the_pool(function_pool: Pool) -> None:
         assert joblib.Parallel()(joblib.delayed(pow)(x, 2) for x in range(50)) == [x * x for x in range(50)]
         with pytest.raises(ZeroDivisionError):
             joblib.Parallel()(joblib.delayed(divmod)(1, x) for x in (1, 0))
+
+
+def test_joblib_makes_no_call_here_however_few_cores_the_pool_has_or_jobs_are_asked_for(
+    function_pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joblib = pytest.importorskip("joblib")
+    alone = [msgspec.structs.replace(function_pool.devices()[0], cores=1)]
+    monkeypatch.setattr(function_pool, "devices", lambda: alone)
+    moregpu.register_joblib(function_pool)
+    with joblib.parallel_config("moregpu"):
+        for n_jobs in (None, 1, -1):
+            there = joblib.Parallel(n_jobs=n_jobs)(joblib.delayed(os.getpid)() for _ in range(3))
+            assert len(there) == 3 and os.getpid() not in there
 
 
 def test_a_cell_of_a_notebook_runs_on_the_pool(installed: Pool) -> None:

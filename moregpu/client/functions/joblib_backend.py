@@ -40,10 +40,13 @@ def register_joblib(pool: Functions | None = None, **options: Unpack[CallOptions
             return self.effective_n_jobs(n_jobs)
 
         def effective_n_jobs(self, n_jobs: int) -> int:
-            """How many calls joblib keeps under way: the pool decides how many run."""
+            """How many calls joblib keeps under way: the pool decides how many run.
+
+            Two at the least: where it is told of one, joblib asks no backend and makes the calls in this program.
+            """
             asked = pool if pool is not None else default_pool()
             cores = sum(max(1, device.cores) for device in asked.devices())
-            return max(1, cores if n_jobs in (-1, None) else n_jobs if n_jobs > 0 else cores + 1 + n_jobs)
+            return max(2, cores if n_jobs in (-1, None) else n_jobs if n_jobs > 0 else cores + 1 + n_jobs)
 
         def submit(self, func: Any, callback: Callable[[Any], Any] | None = None) -> Future[Any]:
             """Send a batch of joblib's calls."""
