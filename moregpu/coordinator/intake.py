@@ -20,7 +20,7 @@ from moregpu.ids import job_id, normalise
 from moregpu.jobs import JOB_ENDED, Blob, JobState, Tensor
 from moregpu.wire.api import MAX_INLINE_POST_BYTES
 from moregpu.wire.messages import MAX_INLINE_BYTES
-from moregpu.workloads import JobSpec, kind_of, workload
+from moregpu.workloads import FunctionSpec, JobSpec, kind_of, workload
 from moregpu.workloads.protocol import Plan
 
 PLANS_SHARED = 64
@@ -70,7 +70,8 @@ class Intake:
         Raises `InvalidJob`, `TooLarge`, `OutOfSpace`, `OverQuota`, `KeyReused`.
         """
         try:
-            refuse_job(self._quotas(), self._store, self._blobs, who)
+            calls = len(spec.calls) if isinstance(spec, FunctionSpec) else 0
+            refuse_job(self._quotas(), self._store, self._blobs, who, calls)
             ready, plan = await self._ready(who, spec)
         except MoreGPUError:
             row = await self._earlier(who, idempotency_key, spec)

@@ -18,6 +18,8 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
 
     jobs: Annotated[int, Meta(title="Jobs", description="Queued and running at once", ge=1)] = 50_000
     needs: Annotated[int, Meta(title="Needs", description="Different needs of jobs that wait at once", ge=1)] = 256
+    calls: Annotated[int, Meta(title="Calls", description="Of functions, queued and running at once", ge=1)] = 4_000_000
+    """The size of each call's arguments lies in memory, 40 bytes: so at most 160 MB of one submitter."""
     stored_bytes: Annotated[int, Meta(title="Bytes", description="Inputs and results, sealed", ge=0)] | None = None
 
 
@@ -26,8 +28,8 @@ OTHERS_SHARE = 0.1
 disk would have everybody else refused, and their results let go to make room for its own."""
 
 
-def refuse_job(quotas: Quotas, store: Store, blobs: BlobFiles, who: Principal) -> None:
-    """Raise `OverQuota` when somebody has as many jobs, or more bytes, than they may."""
+def refuse_job(quotas: Quotas, store: Store, blobs: BlobFiles, who: Principal, calls: int = 0) -> None:
+    """Raise `OverQuota` when somebody has as many jobs, or more bytes, than they may; or with so many calls more."""
     if who.role == "admin":
         return
     jobs = store.jobs_alive(who.id)
@@ -35,6 +37,13 @@ def refuse_job(quotas: Quotas, store: Store, blobs: BlobFiles, who: Principal) -
         raise OverQuota(
             f"{jobs:,} of your jobs have not ended; the pool takes {quotas.jobs:,} from one submitter",
             "wait until some have ended, or cancel some",
+        )
+    alive = store.calls_alive(who.id) if calls else 0
+    if calls and alive + calls > quotas.calls:
+        raise OverQuota(
+            f"{calls:,} calls beside the {alive:,} of your jobs that have not ended are more than the {quotas.calls:,} "
+            "that the pool takes from one submitter",
+            "wait until some have ended, or make fewer calls that do more each",
         )
     if store.needs_ready(who.id) >= quotas.needs:
         raise OverQuota(

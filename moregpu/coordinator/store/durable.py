@@ -115,6 +115,9 @@ class BookStore(CommittedBook):
     def jobs_alive(self, submitter: str) -> int:
         return self._book.index.alive.get(submitter, 0)
 
+    def calls_alive(self, submitter: str) -> int:
+        return self._book.index.calls.get(submitter, 0)
+
     def needs_ready(self, submitter: str) -> int:
         return self._book.index.needs_ready(submitter)
 

@@ -12,6 +12,7 @@ from moregpu.coordinator.fitting import FitClass, fit_class
 from moregpu.coordinator.store.protocol import Candidate, Fits, JobRow, TaskRow, Turn
 from moregpu.coordinator.transitions import is_ready, leases_of
 from moregpu.jobs import JOB_ENDED, JobState, TaskState
+from moregpu.workloads import FunctionSpec
 
 MAX_WAITING_SHOWN = 1024
 """Waiting tasks of one job that `choose` sees at once: bounds the work of one lease."""
@@ -48,6 +49,8 @@ class WorkIndex:
         """Each submitter's share of the pool, where it is not 1."""
         self.alive: dict[str, int] = {}
         """Submitter → jobs that have not ended."""
+        self.calls: dict[str, int] = {}
+        """Submitter → calls of functions in these jobs."""
         self.tails: set[str] = set()
         """Jobs that are nearly done, all their last tasks leased."""
         self.version = 0
@@ -68,7 +71,8 @@ class WorkIndex:
             self.complete.discard(row.id)
         self._rank(row.id)
         if old is None or new is None or old.state is not new.state:
-            self._count_alive(row.submitter, _is_alive(new) - _is_alive(old))
+            _count(self.alive, row.submitter, _is_alive(new) - _is_alive(old))
+            _count(self.calls, row.submitter, _calls_alive(new) - _calls_alive(old))
             for follower in self.followers.get(row.id, ()):
                 self._rank(follower)
 
@@ -114,14 +118,6 @@ class WorkIndex:
             self.leased_by.setdefault(lease.worker, set()).add(id)
             if lease.token not in before:
                 heapq.heappush(self._expiring, (lease.expires, id, lease.token))
-
-    def _count_alive(self, submitter: str, change: int) -> None:
-        if change:
-            count = self.alive.get(submitter, 0) + change
-            if count:
-                self.alive[submitter] = count
-            else:
-                del self.alive[submitter]
 
     def _born_or_gone(self, row: JobRow, *, born: bool) -> None:
         if row.idempotency_key:
@@ -332,6 +328,21 @@ def _discard(sets: dict[str, set[str]], key: str, value: str) -> None:
 
 def _is_alive(job: JobRow | None) -> int:
     return job is not None and job.state not in JOB_ENDED
+
+
+def _calls_alive(job: JobRow | None) -> int:
+    if job is None or job.state in JOB_ENDED or not isinstance(job.spec, FunctionSpec):
+        return 0
+    return len(job.spec.calls)
+
+
+def _count(counts: dict[str, int], submitter: str, change: int) -> None:
+    if change:
+        count = counts.get(submitter, 0) + change
+        if count:
+            counts[submitter] = count
+        else:
+            del counts[submitter]
 
 
 def _needs_agreement(job: JobRow) -> bool:

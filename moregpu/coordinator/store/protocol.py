@@ -178,6 +178,10 @@ class Store(Protocol):
         """Jobs of a submitter that have not ended."""
         ...
 
+    def calls_alive(self, submitter: str) -> int:
+        """Calls of functions in those."""
+        ...
+
     def needs_ready(self, submitter: str) -> int:
         """How many different needs (group, device, memory, speed …) the ready jobs of a submitter have."""
         ...

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
+from moregpu.coordinator.quotas import Quotas
 from moregpu.encoding.records import Status, record
+from moregpu.errors import OverQuota
 from moregpu.jobs import JobState, Tensor
 from moregpu.wire.messages import Assignment, Hello, ResultEntry, TaskError
 from moregpu.wire.statement import Ran, content_digest, described, statement_of
 from moregpu.workloads.function.spec import FunctionSpec
-from tests.coordinator.room.pool import ANN, room
+from tests.coordinator.room.pool import ADMIN, ANN, BOB, room
 from tests.coordinator.room.test_agreement import of_owner
 from tests.rogue.workers import HonestWorker
 
@@ -64,6 +67,24 @@ def job(**fields: Any) -> FunctionSpec:
         return Tensor(dtype="uint8", shape=(len(data),), data=data)
 
     return FunctionSpec(calls=(1,), inputs={"program": line(b"a program"), "arguments": line(b"a")}, **fields)
+
+
+def test_calls_beyond_the_quota_are_refused_until_some_have_ended(tmp_path: Path) -> None:
+    """The sizes of their arguments lie in memory: a submitter's jobs of ten thousand calls each were gigabytes."""
+
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            here.desk.quotas = Quotas(calls=2)
+            first = await here.desk.submit(ANN, job(), "", 0.0)
+            await here.desk.submit(ANN, job(), "", 0.0)
+            with pytest.raises(OverQuota, match="1 calls beside the 2 of your jobs"):
+                await here.desk.submit(ANN, job(), "", 0.0)
+            await here.desk.submit(BOB, job(), "", 0.0)
+            await here.desk.submit(ADMIN, job(), "", 0.0)
+            await here.desk.cancel(ANN, first.id)
+            assert (await here.desk.submit(ANN, job(), "", 0.0)).state is JobState.QUEUED
+
+    asyncio.run(run())
 
 
 def test_one_worker_that_blames_a_function_ends_no_job_of_it(tmp_path: Path) -> None:
