@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 PAUSE_S = 0.1
 """A child that has not paused by then is stopped by signal: pause works even in a hung kernel."""
 
+END_S = 2.0
+"""A child that has closed its socket ends by then, or nobody can say how: on a busy machine that takes a while."""
+
 THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS", "LP_NUM_THREADS",
@@ -188,17 +191,23 @@ class ChildProcess(asyncio.Protocol):
             self._owner.child_gone(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Say that it is gone."""
+        """Say that it is gone, as soon as it can be told how it ended."""
         del exc
-        self._owner.child_gone(self)
+        self._transport = None
+        self._until_ended(self._loop.time() + END_S)
+
+    def _until_ended(self, end_at: float) -> None:
+        if self.process.poll() is None and self._loop.time() < end_at:
+            self._loop.call_later(0.01, self._until_ended, end_at)
+        else:
+            self._owner.child_gone(self)
 
     # -- its end
 
     def verdict(self) -> str:
-        """How it ended, in words; waits for the little that is left between a closed socket and the end."""
-        try:
-            code = self.process.wait(timeout=0.05)
-        except subprocess.TimeoutExpired:
+        """How it ended, in words."""
+        code = self.process.poll()
+        if code is None:
             return "still ending"
         if code >= 0:
             return f"exit status {code}"

@@ -19,11 +19,15 @@ from moregpu.wire.messages import TaskError
 from moregpu.worker.child_process import ChildProcess, spawn
 from moregpu.worker.frames import Beat, Done, Failed, FromChild, Ready, RunTask, Stopped, StopTask, Unfit
 from moregpu.worker.memory import Region
+from moregpu.worker.starvation import Starvation
 
 _log = logging.getLogger(__name__)
 
 WATCH_S = 0.25
-"""Period of the look at whether the child still lives."""
+"""Period of the look at whether the child still lives, while it has a task or starts."""
+
+IDLE_WATCH_S = 5.0
+"""The same while it waits for one: then there is nothing but to unload it."""
 
 STOP_S = 1.0
 """A child that has not stopped a task by then is replaced."""
@@ -148,6 +152,7 @@ class Compute:
         self._loop = asyncio.get_running_loop()
         self._starts_failed = 0
         self._start_at: float | None = None  # a restart waits until then
+        self._starvation: Starvation | None = None  # of a child that has been silent for a while
         self._idle_since = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._look_at = 0.0  # when the timer is due
@@ -173,6 +178,10 @@ class Compute:
         if self._child is not None:
             self._child.give(task, raw, given.regions)
             self._begin_next()
+            now = self._loop.time()
+            if self._look_at - now > WATCH_S:
+                self._look_no_more()
+                self._look_again(now)
 
     def stop(self, number: int) -> None:
         """Stop a task. `stopped` follows, unless it ends by itself first."""
@@ -234,7 +243,10 @@ class Compute:
             self._look_again(self._loop.time())
 
     def _look_again(self, now: float) -> None:
-        self._look_at = now + WATCH_S
+        wait_s = WATCH_S
+        if self._child is not None and self._child.ready and not self._given:
+            wait_s = min(max(WATCH_S, self._idle_since + self._unload_s - now), IDLE_WATCH_S)
+        self._look_at = now + wait_s
         self._timer = self._loop.call_at(self._look_at, self._watch)
 
     def _look_no_more(self) -> None:
@@ -275,13 +287,26 @@ class Compute:
             return "the compute process did not start in time" if now - child.started_at > START_S else ""
         if child.frozen or not self._given:
             return ""
-        if not now - max(child.heard_at, child.woken_at) <= self._hang_s:
+        if not self._silent_s(child, now) <= self._hang_s:
             self._strikes = STRIKES  # a driver that hangs would do so again, for as long
             return f"the compute process gave no sign of life for {self._hang_s:g} s and was replaced"
         for given in self._given.values():
             if given.stop_asked_at is not None and now - given.stop_asked_at > STOP_S:
                 return "the compute process did not stop in time and was replaced"
         return ""
+
+    def _silent_s(self, child: ChildProcess, now: float) -> float:
+        """Seconds without a sign of life, less those in which others had the cores: who is starved does not hang.
+
+        Whether it is starved is looked at only when half of the patience is gone.
+        """
+        silent_s = now - max(child.heard_at, child.woken_at)
+        if silent_s <= self._hang_s / 2.0:
+            self._starvation = None
+            return silent_s
+        if self._starvation is None:
+            self._starvation = Starvation(child.process.pid, now)
+        return silent_s - self._starvation.look(now)
 
     def child_gone(self, child: ChildProcess) -> None:
         """The child closed its socket: it crashed, or was killed."""

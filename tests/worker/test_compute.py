@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -260,6 +262,49 @@ def test_a_child_that_is_busy_for_long_is_not_called_hung() -> None:
         assert await owner.answer(1) is None
 
     with_compute(story, hang_s=2.0)
+
+
+def crowd_of(count: int, core: int) -> list[subprocess.Popen[bytes]]:
+    """Programs that want this core all the time."""
+    made = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    for each in made:
+        os.sched_setaffinity(each.pid, {core})
+    return made
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this system does not count waits for a core")
+def test_a_child_that_gets_no_core_is_not_called_hung() -> None:
+    hang_s = 1.5  # one that has cores says something each second
+
+    async def story(compute: Compute, owner: Owner) -> None:
+        regions = RegionPool()
+        long_task(compute, regions, 1)
+        await owner.until(lambda: 1 in owner.began)
+        (core, *_) = os.sched_getaffinity(0)
+        assert compute.pid is not None
+        for thread in Path(f"/proc/{compute.pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {core})
+        crowd = crowd_of(8, core)
+        try:
+            silence: list[float] = []
+
+            def has_been_silent() -> bool:
+                child = compute._child  # pyright: ignore[reportPrivateUsage]
+                silence.append(time.monotonic() - child.heard_at if child is not None else 0.0)
+                return compute.replaced > 0 or max(silence) > 2 * hang_s
+
+            await owner.until(has_been_silent)
+        finally:
+            for each in crowd:
+                each.kill()
+                each.wait()
+        assert compute.replaced == 0, "others had the core"
+        told = len(owner.shares)
+        await owner.until(lambda: len(owner.shares) > told)
+        compute.stop(1)
+        assert await owner.answer(1) is None
+
+    with_compute(story, hang_s=hang_s)
 
 
 def test_a_stopped_task_ends_at_its_next_pause_point_and_a_queued_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
