@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -111,9 +112,20 @@ def _adapter(
         position=position,
         features=tuple(sorted(features)),
         limits={str(name): int(value) for name, value in limits.items()},
-        # wgpu-py 0.32 spells "subgroup" so.
-        subgroup_size=int(info.get("subgroup_min_size", info.get("stackgroup_min_size", 0)) or 0),
+        subgroup_size=_subgroup_size(name, info),
     )
+
+
+def _subgroup_size(name: str, info: Mapping[str, Any]) -> int:
+    """The smallest subgroup that the adapter may use.
+
+    The graphics library says 4 of every Vulkan adapter. Mesa's llvmpipe has its vector's width in its name, and a
+    subgroup is one vector of 32-bit lanes there: `llvmpipe (LLVM 15.0.6, 256 bits)` has subgroups of 8.
+    """
+    if found := re.fullmatch(r"llvmpipe \(LLVM [\d.]+, (128|256|512) bits\)", name):
+        return int(found.group(1)) // 32
+    # wgpu-py 0.32 spells "subgroup" so.
+    return int(info.get("subgroup_min_size", info.get("stackgroup_min_size", 0)) or 0)
 
 
 # ---- listing -------------------------------------------------------------------------------------------------------

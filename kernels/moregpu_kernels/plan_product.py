@@ -27,12 +27,15 @@ TILES: Final[dict[str, dict[str, Value]]] = {
     "direct_8x16": {"tile_m": 64, "tile_n": 128, "rows": 8, "columns": 16, "shared": False},
     "direct_8x8": {"tile_m": 64, "tile_n": 64, "rows": 8, "columns": 8, "shared": False},
     "direct_4x4": {"tile_m": 32, "tile_n": 32, "rows": 4, "columns": 4, "shared": False},
+    "subgroup_8x4": {"tile_m": 8, "tile_n": 64, "rows": 8, "columns": 4, "shared": False, "lanes": 8},
 }
 """Variants of `matmul_tile`: a workgroup's tile, and the rows × columns that one invocation keeps in registers.
 
 `direct` ones use no workgroup memory: on software adapters it is no faster than the rest, and barriers cost. Measured
-on Mesa's llvmpipe at 512³, as multiples of the naive kernel: direct_8x16 18, direct_8x8 14, shared_64x64_8x8 7,
-shared_32x32_4x4 3.
+on Mesa's llvmpipe 22 at 512³, as multiples of the naive kernel: direct_8x16 18, direct_8x8 14, shared_64x64_8x8 7,
+shared_32x32_4x4 3. `subgroup` ones load each of their rows of A once for all `lanes` of a subgroup, and pass it round:
+llvmpipe loads lane by lane, also where all lanes read one place, which is most of a product's time there. On Mesa 25:
+subgroup_8x4 12, direct_8x8 and direct_8x16 5, shared_64x64_8x8 4.
 """
 
 GROUPS_WANTED: Final = {"software": 4, "integrated": 32, "discrete": 128, "unknown": 64}
@@ -47,7 +50,9 @@ def product_candidates(request: Request, traits: Traits) -> tuple[str, ...]:
     item = ITEM_BYTES[request.dtype]
     has_row = m == 1 and not _stages(request) and k * n * item <= traits.limits.max_binding_bytes
     names = [name for name, tile in TILES.items() if _fits(tile, traits)]
-    default = "direct_8x16" if traits.is_software else "shared_64x64_8x8"
+    default = "shared_64x64_8x8"
+    if traits.is_software:
+        default = "subgroup_8x4" if "subgroup_8x4" in names else "direct_8x16"
     if min(m, n) <= 32 or m * n <= 128 * 128:
         default = "direct_4x4" if traits.is_software else "shared_32x32_4x4"
     names.sort(key=lambda name: name != default)
@@ -104,6 +109,8 @@ def _stages(request: Request) -> tuple[str, ...]:
 
 
 def _fits(tile: dict[str, Value], traits: Traits) -> bool:
+    if int(tile.get("lanes", 0)) > (traits.subgroup_size if "subgroup" in traits.features else 0):
+        return False
     invocations = int(tile["tile_m"]) // int(tile["rows"]) * (int(tile["tile_n"]) // int(tile["columns"]))
     shared = (int(tile["tile_m"]) * 5 + 4 * int(tile["tile_n"])) * 16 if tile.get("shared", True) else 0
     return invocations <= traits.limits.invocations and shared <= traits.limits.workgroup_bytes

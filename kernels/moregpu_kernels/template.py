@@ -3,7 +3,8 @@
 A kernel's file starts with lines `//!` of TOML: its name, what it binds, its uniforms and its options with their
 defaults. The rest is WGSL with directives, each on a line of its own: `#if CONDITION` … `#elif` … `#else` … `#endif`,
 `#for NAME in FIRST..LAST` (half-open) … `#endfor`, `#include NAME`, `#entry SIZE` (the head of `main`, up to the number
-of the workgroup, `group`, and of the invocation in it, `lane`), and `{{expression}}` inside lines.
+of the workgroup, `group`, and of the invocation in it, `lane`; `#entry SIZE with peer` adds the invocation's number in
+its subgroup), and `{{expression}}` inside lines.
 Expressions know integers, strings, names of options, `+ - * // %`, comparisons, `and or not` and `ceil_div(a, b)`.
 Every rendered line remembers where it came from, so that a compiler's message can name the line that a person wrote.
 """
@@ -302,11 +303,12 @@ _HALF: Final = (
 _ENTRY: Final = (
     "@compute @workgroup_size(SIZE)",
     "fn main(@builtin(workgroup_id) place: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>,",
-    "        @builtin(local_invocation_index) lane: u32) {",
+    "        @builtin(local_invocation_index) lane: u32PEER) {",
     "  let offset = place.x + place.y * grid.x;",
     "  if offset >= u.groups { return; }",
     "  let group = u.first_group + offset;",
 )
+_PEER: Final = ", @builtin(subgroup_invocation_id) peer: u32"
 
 
 # ---- directives ----------------------------------------------------------------------------------------------------
@@ -336,8 +338,11 @@ def _expand(lines: list[tuple[int, str]], scope: dict[str, Value], file: str, de
             output += _include(rest.strip(), scope, file, number, depth)
             index += 1
         elif word == "#entry":
-            size = _text(_evaluate(rest, scope, file, number))
-            output += [(text.replace("SIZE", size), file, number) for text in _ENTRY]
+            size, _, peer = rest.partition(" with ")
+            if peer.strip() not in ("", "peer"):
+                raise BadKernel("#entry gives peer and nothing else", file=file, line=number, source_line=line)
+            size, peer = _text(_evaluate(size, scope, file, number)), _PEER if peer else ""
+            output += [(text.replace("SIZE", size).replace("PEER", peer), file, number) for text in _ENTRY]
             index += 1
         elif word in ("#elif", "#else", "#endif", "#endfor"):
             raise BadKernel(f"{word} closes nothing", file=file, line=number, source_line=line)

@@ -44,6 +44,16 @@ def test_real_devices_come_before_software():
     assert [a.kind for a in found] == ["discrete", "integrated", "software"]
 
 
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("llvmpipe (LLVM 15.0.6, 256 bits)", 8), ("llvmpipe (LLVM 20.1, 128 bits)", 4), ("llvmpipe (LLVM 9, 7 bits)", 4)],
+)
+def test_the_width_of_a_subgroup_is_what_llvmpipe_says_of_itself(name: str, size: int):
+    info, features, limits = listed(name, kind="CPU")
+    (only,) = describe([({**info, "subgroup_min_size": 4}, features, limits)])
+    assert only.subgroup_size == size
+
+
 def test_hostile_names_make_tame_keys():
     (only,) = describe([listed("\x1b]52;c;evil\x07 [/bold] 名" + "x" * 500)])
     assert only.key.isascii() or all(c.isalnum() or c in ":-" for c in only.key)

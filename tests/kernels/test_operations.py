@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from moregpu_kernels.executor import Executor
 from moregpu_kernels.layout import Request
 from moregpu_kernels.plan import candidates
+from moregpu_kernels.plan_product import TILES
 from moregpu_kernels.quantise import quantise
 from moregpu_kernels.reference_others import expect_any
 
@@ -77,7 +79,7 @@ def test_elementwise_operations_give_numpys_answer_for_what_is_not_finite(
     if operation in TWO_INPUTS:
         arrays["b"] = np.tile(hostile(13, dtype), 13)
     for scalar in (1.7, float("inf"), float("nan"), 0.0):
-        parameters = {"scalar": scalar} if operation in ("saxpy", "scale") else {}
+        parameters: dict[str, Any] = {"scalar": scalar} if operation in ("saxpy", "scale") else {}
         judge(executor, operation, arrays, dtype, **parameters)
         if not parameters:
             break
@@ -167,22 +169,25 @@ def test_products_at_odd_shapes(executor: Executor, shape: tuple[int, int, int],
         "shared_64x64_4x4",
         "shared_128x64_8x8",
         "shared_32x32_4x4",
+        "direct_8x16",
         "direct_8x8",
         "direct_4x4",
+        "subgroup_8x4",
         "shared_32x32_4x4/split3",
         "direct_4x4/split2",
+        "subgroup_8x4/split2",
         "naive",
     ],
 )
 def test_every_variant_of_the_product_is_right(executor: Executor, variant: str):
-    for m, k, n in ((70, 600, 68),):
-        judge(
-            executor,
-            "matmul",
-            {"a": numbers((m, k), "float32"), "b": numbers((k, n), "float32", 1)},
-            "float32",
-            variant,
-        )
+    lanes = TILES.get(variant.partition("/")[0], {}).get("lanes", 0)
+    if int(lanes) > executor.device.traits.subgroup_size:
+        pytest.skip(f"missing: a device whose subgroups have {lanes} invocations or more")
+    # Whole steps of K, and ends of M, N and K that fill no tile, no step and no vector.
+    for (m, k, n), dtype in itertools.product(((70, 600, 68), (9, 1030, 131)), DTYPES):
+        if variant != "naive" or dtype == "float32":
+            arrays = {"a": numbers((m, k), dtype), "b": numbers((k, n), dtype, 1)}
+            judge(executor, "matmul", arrays, dtype, variant)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -60,6 +60,17 @@ def test_a_software_adapter_never_sets_the_default_of_a_real_one():
     assert candidates(product(512, 512, 512), Traits(kind="software"))[0].startswith("direct")
 
 
+@pytest.mark.parametrize("kind", ["software", "discrete"])
+def test_rows_are_passed_round_only_where_subgroups_are_large_enough(kind: str):
+    def names(size: int, *features: str) -> tuple[str, ...]:
+        traits = Traits(kind=kind, subgroup_size=size, features=frozenset(features))
+        return candidates(product(512, 512, 512), traits)
+
+    assert "subgroup_8x4" not in (*names(4, "subgroup"), *names(8), *names(0, "subgroup"))
+    assert (names(8, "subgroup")[0] == "subgroup_8x4") is (kind == "software")
+    assert "subgroup_8x4" in names(32, "subgroup")
+
+
 def test_tiles_beyond_the_device_are_no_candidates():
     names = candidates(product(512, 512, 512), Traits(limits=Limits(workgroup_bytes=4096, invocations=64)))
     assert not any(name.startswith(("shared_64", "shared_128")) for name in names)

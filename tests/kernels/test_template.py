@@ -36,9 +36,16 @@ def test_a_branch_that_is_not_taken_is_not_evaluated():
     assert body("#if n == 3\nyes\n#else\n{{unknown}}\n#endif") == ["yes"]
 
 
+def test_the_head_names_the_invocation_of_a_subgroup_only_where_it_is_asked_for():
+    plain, asked = (" ".join(body(f"#entry n * 8{more}")) for more in ("", " with peer"))
+    assert "@workgroup_size(24)" in plain and "@workgroup_size(24)" in asked
+    assert "subgroup_invocation_id" not in plain and "peer: u32)" in asked
+
+
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
+        ("#entry 64 with magic", 6, "peer and nothing else"),
         ("ok\n{{nothing}}", 7, "unknown name"),
         ("#if n\nopen", 6, "not closed"),
         ("ok\n#endfor", 7, "closes nothing"),

@@ -17,6 +17,7 @@
 //! vector_n = 4
 //! vector = 4
 //! shared = true
+//! lanes = 0
 //! blocked = true
 //! splits = false
 //! accumulate = false
@@ -70,7 +71,13 @@ var<workgroup> tile_a: array<vec4<f32>, {{tile_m * (tile_k // 4 + 1)}}>;
 var<workgroup> tile_b: array<vec4<f32>, {{tile_k * tile_n // 4}}>;
 #endif
 
+// With `lanes` all invocations have the same rows: each loads one of them, and every subgroup (of at least that many)
+// passes its own round. A load on a software adapter is a loop over invocations, whether they read one place or many.
+#if lanes
+#entry (tile_m // rows) * (tile_n // columns) with peer
+#else
 #entry (tile_m // rows) * (tile_n // columns)
+#endif
 #if splits
   let split = group / (u.tiles_m * u.tiles_n);
   let tile = group % (u.tiles_m * u.tiles_n);
@@ -146,17 +153,28 @@ var<workgroup> tile_b: array<vec4<f32>, {{tile_k * tile_n // 4}}>;
     }
 #else
     for (var k_0 = block; k_0 < block_end; k_0 += 4u) {
+#if lanes
+#for q in 0..rows // lanes
+      let mine_{{q}} = a4(row_0 + {{q * lanes}}u + peer % {{lanes}}u, k_0, block_end);
+#endfor
+#else
 #for r in 0..rows
       let a_{{r}} = a4(row_0 + {{r * (tile_m // rows)}}u, k_0, block_end);
 #endfor
+#endif
 #for j in 0..4
       {
 #for c in 0..columns // 4
         let b_{{c}} = b4(k_0 + {{j}}u, column_0 + {{c * (tile_n // columns) * 4}}u, block_end);
 #endfor
 #for r in 0..rows
+#if lanes
+        let every_{{r}} = vec4<f32>(subgroupBroadcast(mine_{{r // lanes}}[{{j}}], {{r % lanes}}u));
+#else
+        let every_{{r}} = vec4<f32>(a_{{r}}[{{j}}]);
+#endif
 #for c in 0..columns // 4
-        x_{{r}}_{{c}} = fma(vec4<f32>(a_{{r}}[{{j}}]), b_{{c}}, x_{{r}}_{{c}});
+        x_{{r}}_{{c}} = fma(every_{{r}}, b_{{c}}, x_{{r}}_{{c}});
 #endfor
 #endfor
       }
