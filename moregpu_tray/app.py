@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -335,6 +336,7 @@ class App:
 
 def _give_back() -> None:
     """Give the system what starting up took and does not need any more (glibc)."""
+    gc.collect()
     if sys.platform == "linux":
         try:
             ctypes.CDLL(None).malloc_trim(0)

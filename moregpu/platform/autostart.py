@@ -7,7 +7,6 @@ started twice.
 from __future__ import annotations
 
 import os
-import plistlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -88,6 +87,8 @@ def launch_agent(
         "ProcessType": "Background",
         **({"EnvironmentVariables": dict(environment)} if environment else {}),
     }
+    import plistlib  # macOS alone; elsewhere it would lie in the memory of every worker
+
     return plistlib.dumps(agent)
 
 

@@ -12,14 +12,18 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from multiprocessing.connection import Client, Listener
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from moregpu.platform import paths
 from moregpu.platform.private import private_folder
+
+if sys.platform == "win32" or TYPE_CHECKING:
+    from multiprocessing.connection import Client, Listener
+else:
+    from moregpu.platform.calls import Client, Listener  # the same calls; the library would cost each tray a megabyte
 
 _log = logging.getLogger(__name__)
 

@@ -12,15 +12,16 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from moregpu_kernels.device import AdapterInfo, default_budget_bytes, probe
-from moregpu_kernels.errors import ProbeFailed
 
 from moregpu.wire.messages import Device
 from moregpu.wire.text import clean
 from moregpu.worker.devices import cpu_device
+
+if TYPE_CHECKING:
+    from moregpu_kernels.device import AdapterInfo
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ def find_devices(
     adapter: str = "",
     *,
     environment: Mapping[str, str] = os.environ,
-    look: Callable[[], Sequence[AdapterInfo]] = probe,
+    look: Callable[[], Sequence[AdapterInfo]] | None = None,
     has_graphics: Callable[[], bool] | None = None,
 ) -> Found:
     """Find the devices; GPUs first, the CPU always last. Takes a second or two where a GPU may be; never raises.
@@ -57,7 +58,7 @@ def find_devices(
         engine: "cpu" looks for no GPU; "gpu" takes a software adapter, too, where there is no real one.
         adapter: only adapters whose key begins so (`python -m moregpu_kernels info` lists them), software too.
         environment: may hold MOREGPU_SOFTWARE_GPU.
-        look: lists the adapters, in a process of its own. May raise `ProbeFailed`.
+        look: lists the adapters, in a process of its own (`moregpu_kernels.device.probe`). May raise `ProbeFailed`.
         has_graphics: whether a GPU may be here at all.
     """
     cpu = cpu_device(cores)
@@ -67,10 +68,14 @@ def find_devices(
         return Found(devices=(cpu,), told="the CPU alone, as asked")
     if not is_asked and not (has_graphics or _has_graphics)():
         return Found(devices=(cpu,), told="the CPU (no GPU here)")
-    if look is probe and importlib.util.find_spec("wgpu") is None:
+    if look is None and importlib.util.find_spec("wgpu") is None:
         return Found(devices=(cpu,), told="the CPU (for GPUs: pip install 'moregpu[gpu]')")
+    # Not before: most agents never see a GPU, and these modules would stay in their memory for nothing.
+    from moregpu_kernels.device import probe
+    from moregpu_kernels.errors import ProbeFailed
+
     try:
-        there = [info for info in look() if info.key.startswith(adapter)]
+        there = [info for info in (look or probe)() if info.key.startswith(adapter)]
     except ProbeFailed as error:
         _log.warning("no GPU: %s. %s %s", error.detail, error.hint, clean(error.output, 500))
         return Found(devices=(cpu,), told=f"the CPU ({clean(error.detail, 200)})")
@@ -88,6 +93,8 @@ def find_devices(
 
 
 def _gpu_device(number: int, info: AdapterInfo) -> Device:
+    from moregpu_kernels.device import default_budget_bytes
+
     return Device(
         id=f"gpu{number}",
         kind="gpu",

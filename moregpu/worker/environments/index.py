@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +28,8 @@ def _has_uv_file(environment: Mapping[str, str]) -> bool:
 
 
 def _pip(environment: Mapping[str, str]) -> dict[str, str]:
+    import configparser  # not in the memory of an agent that builds nothing
+
     found: dict[str, str] = {}
     home = environment.get("HOME", "/")
     files = ["/etc/pip.conf", f"{home}/.pip/pip.conf", f"{home}/.config/pip/pip.conf"]

@@ -24,6 +24,7 @@ class CpuLoad:
         self._own = own
         self._clock = clock
         self._cores = psutil.cpu_count() or 1
+        self._processes: dict[int, psutil.Process] = {}
         self._at = clock()
         self._busy_s, self._own_s = _busy_s(), self._spent_s()
         self.others = 0.0
@@ -44,12 +45,15 @@ class CpuLoad:
 
     def _spent_s(self) -> float:
         """CPU time of the pool's processes, dead children included: those are counted to their parent."""
-        spent = 0.0
+        spent, before, self._processes = 0.0, self._processes, {}
         for pid in self._own():
             try:
-                spent += sum(psutil.Process(pid).cpu_times()[:4])  # user, system, and both of dead children
+                # Kept from sample to sample: to make one reads as much as the sample does.
+                process = before.get(pid) or psutil.Process(pid)
+                spent += sum(process.cpu_times()[:4])  # user, system, and both of dead children
             except psutil.Error:
                 continue
+            self._processes[pid] = process
         return spent
 
 

@@ -84,10 +84,8 @@ def _screen(environment: Mapping[str, str], sessions: Path) -> Seat | None:
     if environment.get("WAYLAND_DISPLAY") or environment.get("XDG_SESSION_TYPE") == "wayland":
         return _first(_wayland_ways(environment))
     if environment.get("DISPLAY"):
-        try:
-            from moregpu.worker.probes.x11 import X11Seat
-        except ImportError:
-            return Unseen()
+        from moregpu.worker.probes.x11 import X11Seat
+
         return X11Seat(environment["DISPLAY"])
     # Desktops of other sessions, or of this one before it began: logind may know of each.
     found = [_of_logind(session) for session in desktop_sessions(sessions)]
