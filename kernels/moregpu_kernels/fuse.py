@@ -211,11 +211,26 @@ class Step:
     output: str
     parameters: Mapping[str, int | float | str | bool]
     expression: Expression | None = None
-    key: tuple[Hashable, ...] = field(init=False, compare=False, repr=False)  # all of it, to look up what was compiled
+    key: StepKey = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         inputs, parameters = tuple(self.inputs.items()), tuple(self.parameters.items())
-        object.__setattr__(self, "key", (self.operation, inputs, self.output, parameters, self.expression))
+        object.__setattr__(self, "key", StepKey((self.operation, inputs, self.output, parameters, self.expression)))
+
+
+class StepKey:
+    """All of a step, to look up what was compiled. Its hash is computed once: each run looks up all of its steps."""
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, parts: tuple[Hashable, ...]):
+        self._parts, self._hash = parts, hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, StepKey) and self._parts == other._parts)
 
 
 def step(operation: str, inputs: Mapping[str, str], output: str, **parameters: int | float | str | bool) -> Step:

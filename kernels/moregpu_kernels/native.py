@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -112,19 +111,40 @@ class Native:
         """Block until everything submitted is done."""
         self._checked.wgpuDevicePoll(self._device, True, self._ffi.NULL)
 
-    @contextmanager
-    def reading(self, buffer: Any, size_bytes: int) -> Generator[Any]:
+    def reading(self, buffer: Any, size_bytes: int) -> Reading:
         """Wait for what a staging buffer is to receive, and give its first bytes. Raises RuntimeError when lost."""
-        self._answer[0] = 0
-        handle = buffer._internal
-        self._checked.wgpuBufferMapAsync(handle, self._lib.WGPUMapMode_Read, 0, size_bytes, self._info[0])
+        return Reading(self, buffer._internal, size_bytes)
+
+    def map(self, handle: Any, size_bytes: int) -> Any:
+        """Wait until a staging buffer can be read; its first bytes. See `reading`."""
+        lib, answer = self._lib, self._answer
+        answer[0] = 0
+        self._checked.wgpuBufferMapAsync(handle, lib.WGPUMapMode_Read, 0, size_bytes, self._info[0])
         for _ in range(_POLLS_LIMIT):
-            if self._answer[0]:
+            if answer[0]:
                 break
-            self.wait()
-        if self._answer[0] != self._lib.WGPUMapAsyncStatus_Success:
-            raise RuntimeError(f"the staging buffer cannot be mapped (status {self._answer[0]}): is the device lost?")
-        try:
-            yield self._ffi.buffer(self._checked.wgpuBufferGetConstMappedRange(handle, 0, size_bytes), size_bytes)
-        finally:
-            self._checked.wgpuBufferUnmap(handle)
+            lib.wgpuDevicePoll(self._device, True, self._ffi.NULL)
+        if answer[0] == lib.WGPUMapAsyncStatus_Success:
+            place = lib.wgpuBufferGetConstMappedRange(handle, 0, size_bytes)
+            if place != self._ffi.NULL:
+                return self._ffi.buffer(place, size_bytes)
+        raise RuntimeError(f"the staging buffer cannot be mapped (status {answer[0]}): is the device lost?")
+
+    def unmap(self, handle: Any) -> None:
+        """End what `map` began."""
+        self._lib.wgpuBufferUnmap(handle)
+
+
+class Reading:
+    """A staging buffer's bytes, as long as the block lasts."""
+
+    __slots__ = ("_handle", "_native", "_size_bytes")
+
+    def __init__(self, native: Native, handle: Any, size_bytes: int):
+        self._native, self._handle, self._size_bytes = native, handle, size_bytes
+
+    def __enter__(self) -> Any:
+        return self._native.map(self._handle, self._size_bytes)
+
+    def __exit__(self, *_: object) -> None:
+        self._native.unmap(self._handle)

@@ -90,40 +90,57 @@ class Result:
 
 
 class Results:
-    """The outputs of a run. Small ones are copied to the staging buffer in the run's own submit."""
+    """The outputs of a run. Small ones are copied to the staging buffer in the run's own submit.
+
+    What a fetch needs is put down once: for a small result it took longer than the driver's part of it.
+    """
 
     def __init__(self, results: Mapping[str, Result]):
         self.results = dict(results)
-        self._offsets: dict[str, int] = {}
+        self._staged: list[_Staged] = []
+        self._large: list[str] = []
+        self._copies: tuple[Any, list[Copy]] = (None, [])
         total = 0
         for name, result in self.results.items():
             if result.size_bytes and total + result.size_bytes <= STAGING_BYTES:
-                self._offsets[name] = total
+                kind = np.dtype(result.dtype)
+                self._staged.append((name, total, kind, result.size_bytes // kind.itemsize, result.shape))
                 total = round_up(total + result.size_bytes)
+            else:
+                self._large.append(name)
         self._staged_bytes = total
 
     def copies(self, buffers: Buffers) -> list[Copy]:
         """What a run's last submit copies for `fetch`."""
-        if not self._offsets:
+        if not self._staged:
             return []
         staging = buffers.staging(self._staged_bytes)
-        staged = [(self.results[name], offset) for name, offset in self._offsets.items()]
-        return [Copy(one.buffer, 0, staging, offset, round_up(one.size_bytes, 4)) for one, offset in staged]
+        known, copies = self._copies
+        if known is not staging:
+            staged = [(self.results[name], offset) for name, offset, *_ in self._staged]
+            copies = [Copy(one.buffer, 0, staging, offset, round_up(one.size_bytes, 4)) for one, offset in staged]
+            self._copies = (staging, copies)
+        return copies
 
     def fetch(self, device: Device, buffers: Buffers) -> dict[str, Array]:
         """Wait for the run, and return its outputs."""
-        arrays: dict[str, Array] = {n: np.empty(r.shape, r.dtype) for n, r in self.results.items()}
-        if self._offsets:
-            staging = buffers.staging(self._staged_bytes)
-            with device.fast.reading(staging, self._staged_bytes) as mapped:
-                view = np.frombuffer(mapped, np.uint8)
-                for name, offset in self._offsets.items():
-                    _bytes_of(arrays[name])[:] = view[offset : offset + arrays[name].nbytes]
-                del view
-        for name, result in self.results.items():
-            if result.size_bytes and name not in self._offsets:
+        arrays: dict[str, Array] = {}
+        if self._staged:
+            with device.fast.reading(buffers.staging(self._staged_bytes), self._staged_bytes) as mapped:
+                for name, offset, kind, count, shape in self._staged:
+                    arrays[name] = np.frombuffer(mapped, kind, count, offset).reshape(shape).copy()
+        if not self._large:
+            return arrays
+        for name in self._large:
+            result = self.results[name]
+            arrays[name] = np.empty(result.shape, result.dtype)
+            if result.size_bytes:
                 _read_large(device, buffers, result, _bytes_of(arrays[name]))
-        return arrays
+        return {name: arrays[name] for name in self.results}
+
+
+_Staged = tuple[str, int, np.dtype[Any], int, tuple[int, ...]]
+"""Of an output that is staged: its name, offset, dtype, number of elements and shape."""
 
 
 def write_array(device: Device, buffer: Any, array: Array) -> None:
