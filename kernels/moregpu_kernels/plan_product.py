@@ -35,7 +35,7 @@ TILES: Final[dict[str, dict[str, Value]]] = {
 on Mesa's llvmpipe 22 at 512³, as multiples of the naive kernel: direct_8x16 18, direct_8x8 14, shared_64x64_8x8 7,
 shared_32x32_4x4 3. `subgroup` ones load each of their rows of A once for all `lanes` of a subgroup, and pass it round:
 llvmpipe loads lane by lane, also where all lanes read one place, which is most of a product's time there. On Mesa 25:
-subgroup_8x4 12, direct_8x8 and direct_8x16 5, shared_64x64_8x8 4.
+subgroup_8x4 13, direct_8x8 and direct_8x16 5, shared_64x64_8x8 4.
 """
 
 GROUPS_WANTED: Final = {"software": 4, "integrated": 32, "discrete": 128, "unknown": 64}

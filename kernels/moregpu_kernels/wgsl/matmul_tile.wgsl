@@ -157,28 +157,37 @@ var<workgroup> tile_b: array<vec4<f32>, {{tile_k * tile_n // 4}}>;
 #for q in 0..rows // lanes
       let mine_{{q}} = a4(row_0 + {{q * lanes}}u + peer % {{lanes}}u, k_0, block_end);
 #endfor
+      // All loads first: between them registers hold little else, and a sum stays in one for four terms.
+#for j in 0..4
+#for c in 0..columns // 4
+      let b_{{j}}_{{c}} = b4(k_0 + {{j}}u, column_0 + {{c * (tile_n // columns) * 4}}u, block_end);
+#endfor
+#endfor
+#for r in 0..rows
+#for j in 0..4
+      let a_{{r}}_{{j}} = vec4<f32>(subgroupBroadcast(mine_{{r // lanes}}[{{j}}], {{r % lanes}}u));
+#for c in 0..columns // 4
+      x_{{r}}_{{c}} = fma(a_{{r}}_{{j}}, b_{{j}}_{{c}}, x_{{r}}_{{c}});
+#endfor
+#endfor
+#endfor
 #else
 #for r in 0..rows
       let a_{{r}} = a4(row_0 + {{r * (tile_m // rows)}}u, k_0, block_end);
 #endfor
-#endif
 #for j in 0..4
       {
 #for c in 0..columns // 4
         let b_{{c}} = b4(k_0 + {{j}}u, column_0 + {{c * (tile_n // columns) * 4}}u, block_end);
 #endfor
 #for r in 0..rows
-#if lanes
-        let every_{{r}} = vec4<f32>(subgroupBroadcast(mine_{{r // lanes}}[{{j}}], {{r % lanes}}u));
-#else
-        let every_{{r}} = vec4<f32>(a_{{r}}[{{j}}]);
-#endif
 #for c in 0..columns // 4
-        x_{{r}}_{{c}} = fma(every_{{r}}, b_{{c}}, x_{{r}}_{{c}});
+        x_{{r}}_{{c}} = fma(vec4<f32>(a_{{r}}[{{j}}]), b_{{c}}, x_{{r}}_{{c}});
 #endfor
 #endfor
       }
 #endfor
+#endif
     }
 #endif
 #if blocked
