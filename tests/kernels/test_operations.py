@@ -67,7 +67,8 @@ def hostile(size: int, dtype: str) -> np.ndarray[Any, Any]:
 def test_elementwise_operations_at_every_size(executor: Executor, operation: str, dtype: str):
     for size in SIZES:
         arrays = {"a": numbers(size, dtype)} | ({"b": numbers(size, dtype, 1)} if operation in TWO_INPUTS else {})
-        judge(executor, operation, arrays, dtype, **({"scalar": 1.7} if operation in ("saxpy", "scale") else {}))
+        parameters: dict[str, Any] = {"scalar": 1.7} if operation in ("saxpy", "scale") else {}
+        judge(executor, operation, arrays, dtype, **parameters)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
