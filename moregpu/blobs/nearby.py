@@ -24,8 +24,8 @@ from moregpu.jobs import Blob
 from moregpu.platform.private import check_private, write_private
 from moregpu.wire.invite import split_address
 
-LEAST_BYTES = 256 << 10
-"""Smaller blobs take the door: a file and a request for it cost as much as the bytes in the request."""
+LEAST_BYTES = 1 << 20
+"""Smaller blobs take the door: a file and a request for it cost about as much as the bytes in the request."""
 
 _RUN = Path("/run/user")
 _SHARED = Path("/tmp")  # noqa: S108 — a folder of one's own in it, checked to be so

@@ -101,7 +101,7 @@ def test_the_network_was_measured_by_what_moved(live: OldPool) -> None:
     rng = np.random.default_rng(2)
     deadline = time.monotonic() + 60
     while True:
-        large = put(live, rng.random(400_000, np.float32))
+        large = put(live, rng.random(200_000, np.float32))  # larger ones pass as files of this machine's
         spec = KernelSpec(operation="relu", inputs={"a": large})
         call(live, "POST", "/v1/jobs?wait=30", msgspec.json.encode(spec))
         links = msgspec.json.decode(call(live, "GET", "/v1/network"))["links"]

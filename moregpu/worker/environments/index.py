@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _UV = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_OFFLINE")
+_TRUST = ("SSL_CERT_FILE", "SSL_CERT_DIR", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS")  # the last: older versions of uv
+_STORES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _OF_PIP = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "find-links": "UV_FIND_LINKS"}
 
 
@@ -18,7 +20,14 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
         kept |= _pip(kept)
     if "PIP_CERT" in kept:
         kept.setdefault("SSL_CERT_FILE", kept["PIP_CERT"])
+    if not any(name in kept for name in _TRUST):
+        # uv brings a list of its own; a company's certificates stand in the system's.
+        kept |= {"UV_SYSTEM_CERTS": "true", "UV_NATIVE_TLS": "true"} if _has_system_store() else {}
     return kept
+
+
+def _has_system_store() -> bool:
+    return any(Path(path).is_file() for path in _STORES)
 
 
 def _has_uv_file(environment: Mapping[str, str]) -> bool:

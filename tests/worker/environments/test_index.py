@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from moregpu.worker.environments import index
 from moregpu.worker.environments.index import variables
 
 
@@ -37,3 +40,16 @@ def test_without_uv_s_pip_s_files_and_variables_are_followed(tmp_path: Path) -> 
 def test_nothing_of_the_pool_reaches_the_installer(tmp_path: Path) -> None:
     told = variables({"HOME": str(tmp_path), "MOREGPU_TOKEN": "secret", "PYTHONPATH": "/x", "VIRTUAL_ENV": "/y"})
     assert set(told) & {"MOREGPU_TOKEN", "PYTHONPATH", "VIRTUAL_ENV"} == set()
+
+
+def test_where_nobody_said_what_to_trust_the_system_s_certificates_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "ca-certificates.crt"
+    store.write_text("")
+    monkeypatch.setattr(index, "_STORES", (str(store),))
+    assert variables({"HOME": str(tmp_path)})["UV_SYSTEM_CERTS"] == "true"
+    said = variables({"HOME": str(tmp_path), "PIP_CERT": "/company.crt"})
+    assert (said["SSL_CERT_FILE"], "UV_SYSTEM_CERTS" in said) == ("/company.crt", False)
+    store.unlink()
+    assert "UV_SYSTEM_CERTS" not in variables({"HOME": str(tmp_path)})
