@@ -58,7 +58,7 @@ def freeze(work: Path, epoch: int) -> Path:
         "--distpath", str(out), "--workpath", str(work / "pyinstaller"), str(HERE / "moregpu.spec"),
     ]  # fmt: skip
     environment = os.environ | {"SOURCE_DATE_EPOCH": str(epoch), "PYTHONHASHSEED": "1"}
-    # Tracebacks name lines, not columns: half a megabyte less in the memory of each process.
+    # Tracebacks name lines, not columns: their tables would lie in the memory of each process.
     subprocess.run(command, cwd=ROOT, check=True, env=environment | {"PYTHONNODEBUGRANGES": "1"})
     return out / "moregpu"
 
