@@ -95,7 +95,6 @@ class Agent:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connections: Connections | None = None
         self._leaving = False
-        self._work_came = asyncio.Event()
 
     # -- from any thread
 
@@ -251,7 +250,6 @@ class Agent:
                 case Run(assignment=assignment):
                     self._duties.set_busy(True)
                     self._work.run(assignment)
-                    self._work_came.set()
                 case Stop(ref=ref):
                     self._work.stop(ref)
                 case Settled(ref=ref):
@@ -322,13 +320,10 @@ class Agent:
     # -- the throttle
 
     async def _keep_deciding(self) -> None:
-        """Look at the clock, the owner and the load, all the time: seldom while no task is there."""
+        """Look at the clock, the owner and the load, all the time."""
         beats = 0
         while True:
-            await asyncio.sleep(self._duties.period_s(busy=True))
-            self._work_came.clear()
-            if self._work.running == 0:
-                await self._wait_for_work(self._duties.period_s(busy=False) - self._duties.period_s(busy=True))
+            await asyncio.sleep(self._duties.period_s(busy=self._work.running > 0))
             self._duties.set_busy(self._work.running > 0)
             self._session.user_load = self._duties.others
             self._decide_now()
@@ -337,13 +332,6 @@ class Agent:
             beats += 1
             if beats % 10 == 0:
                 self._session.hot = self._transfers.cache.hot()
-
-    async def _wait_for_work(self, at_most_s: float) -> None:
-        try:
-            async with asyncio.timeout(at_most_s):
-                await self._work_came.wait()
-        except TimeoutError:
-            pass
 
     def _decide_now(self) -> None:
         """Decide anew, and tell engines, the pool and people what is another now."""

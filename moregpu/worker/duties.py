@@ -22,11 +22,8 @@ from moregpu.worker.probes.senses import Senses
 from moregpu.worker.throttle.devices import Kind, Throttle
 from moregpu.worker.throttle.duty import Decision, fixed_duty
 
-IDLE_DECIDE_S = 1.0
-"""Period of the look at clock, limits and load while no task is there; the first one is a look of its own."""
-
 DECIDE_S = 0.5
-"""The same while tasks are there."""
+"""Period of the look at clock, limits and load."""
 
 BUSY_DECIDE_S = 0.1
 """The same while tasks are there and the owner is to be given way to; each sign of input is a look of its own."""
@@ -108,9 +105,7 @@ class Duties:
 
     def period_s(self, *, busy: bool) -> float:
         """Seconds until the next look."""
-        if not busy:
-            return IDLE_DECIDE_S
-        return DECIDE_S if self._senses is None else BUSY_DECIDE_S
+        return BUSY_DECIDE_S if busy and self._senses is not None else DECIDE_S
 
     def set_busy(self, busy: bool) -> None:
         """Whether the pool computes here now: look often then."""

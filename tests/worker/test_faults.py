@@ -91,8 +91,7 @@ async def computing(coordinator: Coordinator, machine: Machine) -> psutil.Proces
 def test_a_pool_that_is_away_for_a_day_is_asked_patiently_and_gets_the_result_that_waited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for period in ("DECIDE_S", "IDLE_DECIDE_S"):
-        monkeypatch.setattr(moregpu.worker.duties, period, 60.0)  # or the day would be 200,000 looks at the schedule
+    monkeypatch.setattr(moregpu.worker.duties, "DECIDE_S", 60.0)  # or the day would be 200,000 looks at the schedule
     hurried = Hurried()
     hurried.clock = Clock(monkeypatch)
 

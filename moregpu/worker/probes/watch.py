@@ -15,8 +15,8 @@ _log = logging.getLogger(__name__)
 BUSY_PERIOD_S = 0.05
 """Between looks while the pool computes here: input is seen within it, half of what is promised (100 ms)."""
 
-IDLE_PERIOD_S = 1.0
-"""Between looks while there is nothing to step back with; the first task wakes the look at once."""
+IDLE_PERIOD_S = 0.5
+"""Between looks while there is nothing to step back with."""
 
 STALE_S = 1.0
 """A look that is older by so much than it should be tells nothing any more."""
