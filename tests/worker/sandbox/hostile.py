@@ -17,6 +17,7 @@ from typing import Any
 
 from moregpu.worker.functions.room import FunctionRoom
 from moregpu.worker.sandbox.level import Level, whose
+from moregpu.worker.sandbox.usage import counted_beside
 from tests.worker.functions.rooms import Owner, called, calls_of, with_room
 
 SECRET = "the owner's secret"
@@ -170,6 +171,8 @@ def main(level: str, folder: Path) -> None:
             who_am_i, environment, open_descriptors, harm_the_parent, new_namespaces, write_the_code,
         ):  # fmt: skip
             found[function.__name__] = await run(function)
+        # The kernel counts a user's processes, and knows no sandbox: what the user had before, and ends, leaves room.
+        found["beside"] = counted_beside(level, whose().user)
         found["fork_bomb"] = await run(fork_bomb, session="bomb")
         (folder / "targets").mkdir(mode=0o755)
         with _targets(folder / "targets") as (facts, udp), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagram:
