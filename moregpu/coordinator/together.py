@@ -13,7 +13,7 @@ from moregpu.coordinator.cases import Case, Sound
 from moregpu.coordinator.opening import shaped
 from moregpu.errors import DigestMismatch
 from moregpu.jobs import Evidence, Planned, TaskState, Tensor
-from moregpu.wire.statement import Described, OutputsDigest, Ran, before_ran, content_digest, in_order, read_ran
+from moregpu.wire.statement import Described, OutputsDigest, Ran, before_ran, content_digest, described, read_ran
 from moregpu.workloads import workload
 from moregpu.workloads.protocol import Inline
 
@@ -74,16 +74,9 @@ def _is_stated(pool: bytes, worker: str, case: Case, inline: Inline) -> Ran | No
     """How it ran, if the signed statement is byte for byte what we write about these inputs and outputs."""
     given, claimed = case.assignment, case.entry.statement
     before = before_ran(
+        given,
         pool=pool,
-        job=given.job,
-        task=given.task,
-        attempt=given.attempt,
-        token=given.token,
         worker=worker,
-        kind=given.kind,
-        program=given.program,
-        parameters=given.parameters,
-        precision=given.precision,
         inputs=_described(given.digest_key, given.inputs, inline.inputs),
         outputs=_described(given.digest_key, case.entry.outputs, inline.outputs),
     )
@@ -95,18 +88,11 @@ def _is_stated(pool: bytes, worker: str, case: Case, inline: Inline) -> Ran | No
         return None
 
 
-def _described(key: bytes, tensors: Mapping[str, Tensor], plain: Plain) -> list[Described]:
-    return in_order(
-        {
-            name: Described(
-                blob_digest="",
-                content=content_digest(key, tensor.dtype, tensor.shape, plain[name]),
-                dtype=tensor.dtype,
-                shape=tensor.shape,
-            )
-            for name, tensor in tensors.items()
-        }
-    )
+def _described(key: bytes, tensors: Mapping[str, Tensor], plain: Plain) -> dict[str, Described]:
+    return {
+        name: described(tensor, content_digest(key, tensor.dtype, tensor.shape, plain[name]))
+        for name, tensor in tensors.items()
+    }
 
 
 def _sound(case: Case, ran: Ran, inline: Inline, evidence: Evidence) -> Sound:

@@ -84,70 +84,29 @@ def described(tensor: Tensor, content: bytes) -> Described:
     return Described(blob_digest=blob, content=content, dtype=tensor.dtype, shape=tensor.part_shape)
 
 
-def statement(
-    *,
-    pool: bytes,
-    job: str,
-    task: str,
-    attempt: int,
-    token: bytes,
-    worker: str,
-    kind: str,
-    program: bytes,
-    parameters: bytes,
-    precision: str,
-    inputs: Sequence[Described],
-    outputs: Sequence[Described],
-    ran: Ran,
-) -> bytes:
-    """The bytes whose BLAKE3 a worker signs. `inputs` and `outputs` stand in the order of their sorted names."""
-    before = before_ran(
-        pool=pool,
-        job=job,
-        task=task,
-        attempt=attempt,
-        token=token,
-        worker=worker,
-        kind=kind,
-        program=program,
-        parameters=parameters,
-        precision=precision,
-        inputs=inputs,
-        outputs=outputs,
-    )
-    return before + canonical([ran.device, ran.driver, float(ran.duty), float(ran.seconds)])
-
-
 def before_ran(
+    assignment: Assignment,
     *,
     pool: bytes,
-    job: str,
-    task: str,
-    attempt: int,
-    token: bytes,
     worker: str,
-    kind: str,
-    program: bytes,
-    parameters: bytes,
-    precision: str,
-    inputs: Sequence[Described],
-    outputs: Sequence[Described],
+    inputs: Mapping[str, Described],
+    outputs: Mapping[str, Described],
 ) -> bytes:
-    """A statement up to what only its worker knows: how it ran. `read_ran` reads the rest."""
+    """A statement about an assignment up to what only its worker knows: how it ran. `read_ran` reads the rest."""
     known = [
         RESULT,
         pool,
-        job,
-        task,
-        attempt,
-        token,
+        assignment.job,
+        assignment.task,
+        assignment.attempt,
+        assignment.token,
         worker,
-        kind,
-        _digest_again(program),
-        _digest_again(parameters),
-        precision,
-        [_row(tensor) for tensor in inputs],
-        [_row(tensor) for tensor in outputs],
+        assignment.kind,
+        _digest_again(assignment.program),
+        _digest_again(assignment.parameters),
+        assignment.precision,
+        [_row(tensor) for tensor in _in_order(inputs)],
+        [_row(tensor) for tensor in _in_order(outputs)],
     ]
     return _LIST_OF_14 + canonical(known)[1:]
 
@@ -155,7 +114,7 @@ def before_ran(
 def read_ran(rest: bytes) -> Ran:
     """How a task ran, from what follows `before_ran` in a claimed statement; raises `DigestMismatch` if it is no more.
 
-    The rest is canonical, too: with what stands before it, byte for byte what `statement` writes.
+    The rest is canonical, too: with what stands before it, byte for byte what `statement_of` writes.
     """
     try:
         device, driver, duty, seconds = row = _RAN_DECODER.decode(rest)
@@ -176,25 +135,12 @@ def statement_of(
     outputs: Mapping[str, Described],
     ran: Ran,
 ) -> bytes:
-    """The statement about an assignment, with tensors by name; both ends call it, so that both write the same."""
-    return statement(
-        pool=pool,
-        job=assignment.job,
-        task=assignment.task,
-        attempt=assignment.attempt,
-        token=assignment.token,
-        worker=worker,
-        kind=assignment.kind,
-        program=assignment.program,
-        parameters=assignment.parameters,
-        precision=assignment.precision,
-        inputs=in_order(inputs),
-        outputs=in_order(outputs),
-        ran=ran,
-    )
+    """The bytes whose BLAKE3 a worker signs, with tensors by name; both ends call it, so that both write the same."""
+    before = before_ran(assignment, pool=pool, worker=worker, inputs=inputs, outputs=outputs)
+    return before + canonical([ran.device, ran.driver, float(ran.duty), float(ran.seconds)])
 
 
-def in_order(tensors: Mapping[str, Described]) -> list[Described]:
+def _in_order(tensors: Mapping[str, Described]) -> list[Described]:
     """By sorted names (of code points), which is how statements list them."""
     return [tensors[name] for name in sorted(tensors)] if len(tensors) != 1 else list(tensors.values())
 

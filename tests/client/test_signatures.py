@@ -9,7 +9,8 @@ from moregpu.client.signatures import verify_signed
 from moregpu.errors import DigestMismatch, HandshakeFailed, MoreGPUError
 from moregpu.wire.api import Signed
 from moregpu.wire.identity import WorkerKeys
-from moregpu.wire.statement import Described, Ran, batch_message, digest, statement
+from moregpu.wire.messages import Assignment
+from moregpu.wire.statement import Described, Ran, batch_message, digest, statement_of
 
 POOL = bytes(range(16))
 JOB = "j-01HZZZZZZZZZZZZZZZZZZZZZZZ"
@@ -18,19 +19,28 @@ TASK = "t-00000000000000000000000001"
 
 def signed(keys: WorkerKeys, *, job: str = JOB, task: str = TASK, claimed_worker: str | None = None) -> Signed:
     worker = claimed_worker or keys.worker_id
-    made = statement(
-        pool=POOL,
+    assignment = Assignment(
         job=job,
         task=task,
         attempt=1,
         token=bytes(16),
-        worker=worker,
         kind="kernel",
         program=b"matmul",
         parameters=b"\x80",
         precision="float32",
-        inputs=[],
-        outputs=[Described(blob_digest="ab" * 32, content=bytes(32), dtype="float32", shape=(2, 3))],
+        inputs={},
+        outputs={},
+        digest_key=bytes(32),
+        seed=0,
+        time_limit_s=None,
+        lease_s=60.0,
+    )
+    made = statement_of(
+        assignment,
+        pool=POOL,
+        worker=worker,
+        inputs={},
+        outputs={"c": Described(blob_digest="ab" * 32, content=bytes(32), dtype="float32", shape=(2, 3))},
         ran=Ran(device="cpu", driver="", duty=1.0, seconds=0.5),
     )
     batch = [digest(b"another statement"), digest(made)]

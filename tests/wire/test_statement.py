@@ -25,7 +25,6 @@ from moregpu.wire.statement import (
     content_digest,
     described,
     digest,
-    in_order,
     read_ran,
     read_ran_and_outputs,
     statement_of,
@@ -225,21 +224,7 @@ def test_the_digest_of_outputs_covers_names_dtypes_shapes_and_bytes() -> None:
 
 
 def known() -> bytes:
-    given_ = facts()
-    return before_ran(
-        pool=POOL,
-        worker="w-1",
-        job=ASSIGNMENT.job,
-        task=ASSIGNMENT.task,
-        attempt=ASSIGNMENT.attempt,
-        token=ASSIGNMENT.token,
-        kind=ASSIGNMENT.kind,
-        program=ASSIGNMENT.program,
-        parameters=ASSIGNMENT.parameters,
-        precision=ASSIGNMENT.precision,
-        inputs=in_order(given_["inputs"]),
-        outputs=in_order(given_["outputs"]),
-    )
+    return before_ran(ASSIGNMENT, **{name: fact for name, fact in facts().items() if name != "ran"})
 
 
 def test_a_statement_is_what_its_reader_knows_followed_by_how_it_ran() -> None:
