@@ -385,9 +385,9 @@ class Reader:
 
 
 def _hash_of(file: int) -> str:
-    hash, buffer = blake3(), memoryview(bytearray(_COPY_BYTES))
-    while length := os.readv(file, [buffer]):
-        hash.update(buffer[:length])
+    hash = blake3()
+    while piece := os.read(file, _COPY_BYTES):
+        hash.update(piece)
     return hash.hexdigest()
 
 

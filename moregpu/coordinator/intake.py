@@ -12,7 +12,7 @@ from moregpu.blobs.local import BlobFiles
 from moregpu.coordinator.fleet import Fleet
 from moregpu.coordinator.opening import SealedWriter
 from moregpu.coordinator.protocol import Clock, Offload, Principal
-from moregpu.coordinator.quotas import Quotas, refuse_job
+from moregpu.coordinator.quotas import Quotas, refuse_calls, refuse_job
 from moregpu.coordinator.replays import data_must_be_read, holds_the_same, says_the_same, wording
 from moregpu.coordinator.store.protocol import BlobRow, JobRow, Store
 from moregpu.errors import Conflict, InvalidJob, KeyReused, MoreGPUError, NotFound, OutOfSpace, TooLarge
@@ -20,7 +20,7 @@ from moregpu.ids import job_id, normalise
 from moregpu.jobs import JOB_ENDED, Blob, JobState, Tensor
 from moregpu.wire.api import MAX_INLINE_POST_BYTES
 from moregpu.wire.messages import MAX_INLINE_BYTES
-from moregpu.workloads import FunctionSpec, JobSpec, kind_of, workload
+from moregpu.workloads import JobSpec, kind_of, workload
 from moregpu.workloads.protocol import Plan
 
 PLANS_SHARED = 64
@@ -70,9 +70,9 @@ class Intake:
         Raises `InvalidJob`, `TooLarge`, `OutOfSpace`, `OverQuota`, `KeyReused`.
         """
         try:
-            calls = len(spec.calls) if isinstance(spec, FunctionSpec) else 0
-            refuse_job(self._quotas(), self._store, self._blobs, who, calls)
+            refuse_job(self._quotas(), self._store, self._blobs, who)
             ready, plan = await self._ready(who, spec)
+            refuse_calls(self._quotas(), self._store, who, plan)
         except MoreGPUError:
             row = await self._earlier(who, idempotency_key, spec)
             if row is None:

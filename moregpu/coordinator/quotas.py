@@ -11,6 +11,7 @@ from moregpu.blobs.local import BlobFiles
 from moregpu.coordinator.protocol import Principal
 from moregpu.coordinator.store.protocol import Store
 from moregpu.errors import OverQuota
+from moregpu.workloads.protocol import Plan
 
 
 class Quotas(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,8 +29,8 @@ OTHERS_SHARE = 0.1
 disk would have everybody else refused, and their results let go to make room for its own."""
 
 
-def refuse_job(quotas: Quotas, store: Store, blobs: BlobFiles, who: Principal, calls: int = 0) -> None:
-    """Raise `OverQuota` when somebody has as many jobs, or more bytes, than they may; or with so many calls more."""
+def refuse_job(quotas: Quotas, store: Store, blobs: BlobFiles, who: Principal) -> None:
+    """Raise `OverQuota` when somebody has as many jobs, or more bytes, than they may."""
     if who.role == "admin":
         return
     jobs = store.jobs_alive(who.id)
@@ -38,19 +39,25 @@ def refuse_job(quotas: Quotas, store: Store, blobs: BlobFiles, who: Principal, c
             f"{jobs:,} of your jobs have not ended; the pool takes {quotas.jobs:,} from one submitter",
             "wait until some have ended, or cancel some",
         )
-    alive = store.calls_alive(who.id) if calls else 0
-    if calls and alive + calls > quotas.calls:
-        raise OverQuota(
-            f"{calls:,} calls beside the {alive:,} of your jobs that have not ended are more than the {quotas.calls:,} "
-            "that the pool takes from one submitter",
-            "wait until some have ended, or make fewer calls that do more each",
-        )
     if store.needs_ready(who.id) >= quotas.needs:
         raise OverQuota(
             f"your jobs that wait ask for {quotas.needs} different groups, devices, sizes of memory or speeds",
             "wait until some have started: each of them is looked for at every lease",
         )
     refuse_bytes(0, bytes_left(quotas, store, blobs, who))
+
+
+def refuse_calls(quotas: Quotas, store: Store, who: Principal, plan: Plan) -> None:
+    """Raise `OverQuota` when a job's calls would be more than somebody may have waiting; nothing else has calls."""
+    if who.role == "admin" or not plan.needs.own_code:
+        return
+    alive = store.calls_alive(who.id)
+    if alive + plan.grains > quotas.calls:
+        raise OverQuota(
+            f"{plan.grains:,} calls beside the {alive:,} of your jobs that have not ended are more than the "
+            f"{quotas.calls:,} that the pool takes from one submitter",
+            "wait until some have ended, or make fewer calls that do more each",
+        )
 
 
 def bytes_left(quotas: Quotas, store: Store, blobs: BlobFiles, who: Principal) -> int | None:

@@ -12,7 +12,6 @@ from moregpu.coordinator.fitting import FitClass, fit_class
 from moregpu.coordinator.store.protocol import Candidate, Fits, JobRow, TaskRow, Turn
 from moregpu.coordinator.transitions import is_ready, leases_of
 from moregpu.jobs import JOB_ENDED, JobState, TaskState
-from moregpu.workloads import FunctionSpec
 
 MAX_WAITING_SHOWN = 1024
 """Waiting tasks of one job that `choose` sees at once: bounds the work of one lease."""
@@ -331,9 +330,8 @@ def _is_alive(job: JobRow | None) -> int:
 
 
 def _calls_alive(job: JobRow | None) -> int:
-    if job is None or job.state in JOB_ENDED or not isinstance(job.spec, FunctionSpec):
-        return 0
-    return len(job.spec.calls)
+    """Of a submitter's own code a grain is a call."""
+    return job.plan.grains if job is not None and job.state not in JOB_ENDED and job.plan.needs.own_code else 0
 
 
 def _count(counts: dict[str, int], submitter: str, change: int) -> None:
