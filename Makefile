@@ -2,7 +2,7 @@
 #
 #   make demo        two workers compute, check and sign a real matrix product
 #   make test        the whole suite, with formatting, types and import layers
-#   make quick       what a change wants to know, in two or three minutes on two cores
+#   make quick       what a change wants to know, in four minutes on two cores
 #   make acceptance  what takes long: soak, many kills, peers
 #   make bench       tiny-job latency and jobs a second
 #   make installers  what people install, for this system, into dist/

@@ -99,8 +99,8 @@ class SubmitForm(PoolScreen):
         """Somebody typed, or chose another kind of job."""
         if event.form.id == "kind" and (kind := event.form.typed()["kind"]) != self.kind:
             self.kind = kind
-            self.query_one("#form-title", Title).put("", f"new job: {kind}")
             await self._form.describe(self._fields(), SAMPLES.get(kind, {}))
+            self.query_one("#form-title", Title).put("", f"new job: {kind}")
         self._key = secrets.token_hex(16)
         self._plan_soon()
 
