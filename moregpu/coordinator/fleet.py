@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from statistics import median
 from typing import Protocol
 
@@ -281,6 +281,11 @@ def lower(owner: Limits, admin: Limits) -> Limits:
         schedule=owner.schedule if owner.schedule != "always" else admin.schedule,
         paused=owner.paused or admin.paused,
     )
+
+
+def sees_our_leaf(hello: Hello, leaves: Collection[bytes]) -> bool:
+    """Whether the certificate that the worker saw is ours; without one of either there is nothing to tell."""
+    return not hello.leaf or not leaves or hello.leaf in leaves
 
 
 def policy_of(row: WorkerRow) -> Policy:

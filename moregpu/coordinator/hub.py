@@ -18,7 +18,7 @@ from moregpu.coordinator.chores import Chores
 from moregpu.coordinator.connection import Connection
 from moregpu.coordinator.enrol import Admitted, Doorman
 from moregpu.coordinator.events import Feed
-from moregpu.coordinator.fleet import Fleet, Member, policy_of
+from moregpu.coordinator.fleet import Fleet, Member, policy_of, sees_our_leaf
 from moregpu.coordinator.limits import MAX_LINKS_UNCONFIRMED, DeskConfig
 from moregpu.coordinator.presence import Presence
 from moregpu.coordinator.printed import JobLines
@@ -155,6 +155,8 @@ class Hub:
         if lag > self._config.lag_s:
             log.warning("the event loop lagged; leases are extended", extra={"lag_s": round(lag, 3)})
             await self._store.extend_all(now)
+            for member in self._fleet:
+                member.session.lagged(now)
         lost = await self._store.reap(now, self._clock.wall())
         if lost:
             for member in self._fleet:
@@ -168,9 +170,13 @@ class Hub:
                 continue
             for action in link.session.tick(now):
                 self.carry_out(link, action)
+            if link.member is None:
+                continue
             late = link.session.overdue(now)
-            if late and link.member is not None:
+            if late:
                 self._chores.spawn(self._take_back(link.member, late))
+            if link.session.unanswered(now):
+                self._chores.spawn(self._give_up(link.member))
 
     async def _publish(self) -> None:
         if not self._feed.watched:
@@ -199,6 +205,16 @@ class Hub:
         member.session.lapsed(late, self._clock.monotonic())
         member.send(Cancel(leases=late, reason="its time limit is over"))
         await self._store.hand_back(member.row.id, late, self._clock.wall(), "not ended within its time limit")
+        self._wake()
+
+    async def _give_up(self, member: Member) -> None:
+        """It was given work, and does not answer: somebody else is asked. What it says later may still count."""
+        session, now = member.session, self._clock.monotonic()
+        given = session.unanswered(now)
+        keep = [ref for ref in session.held_refs() if ref not in given]
+        log.info("a worker that was idle does not answer", extra={"worker": member.row.id})
+        session.lapsed(given, now)
+        await self._store.release(member.row.id, keep, now, self._clock.wall(), "its worker did not answer")
         self._wake()
 
     # -- decisions
@@ -244,7 +260,7 @@ class Hub:
                 if action.refs or action.sweep:
                     self._chores.spawn(self._renew(member, action))
                 else:  # it holds nothing: of most heartbeats of a large fleet nothing follows
-                    member.send(Pulse(echo=action.echo, now=self._clock.wall()))
+                    member.send(self._pulse(member, action.echo, []))
             case core.HandBack():
                 self._proving.refused([ref.task for ref in action.trials])
                 self._chores.spawn(self._hand_back(member, action))
@@ -275,7 +291,18 @@ class Hub:
             keep = [*action.refs, *session.held_refs()]
             if await self._store.release(member.row.id, keep, now, self._clock.wall()):
                 self._wake()
-        member.send(Pulse(echo=action.echo, now=self._clock.wall(), lost=list(lost)))
+        member.send(self._pulse(member, action.echo, list(lost)))
+
+    def _pulse(self, member: Member, echo: float, lost: list[LeaseRef]) -> Pulse:
+        """The answer to a heartbeat. Where many are idle, each may be silent for the longer.
+
+        Not who comes through a tunnel: those end connections that say nothing for a minute or two.
+        """
+        idle_s = 0.0
+        if sees_our_leaf(member.hello, self._config.leaves):
+            most_s = min(self._config.idle_most_s, len(self._fleet) / self._config.idle_beats)
+            idle_s = member.session.calm(most_s, self._clock.monotonic())
+        return Pulse(echo=echo, now=self._clock.wall(), lost=lost, idle_s=idle_s)
 
     async def _adopt(self, member: Member, ref: LeaseRef) -> None:
         task = await self._store.task(ref.task)

@@ -38,7 +38,12 @@ class DeskConfig(msgspec.Struct, frozen=True, kw_only=True):
     handshake_s: Annotated[float, Meta(gt=0)] = 10.0
     """A connection must have proven who it is by then."""
     silence_s: Annotated[float, Meta(gt=0)] = 60.0
-    """No message for so long: the connection is closed; leases keep their full time."""
+    """No message for so long, or for so long past the next one that was agreed on: the connection is closed; leases
+    keep their full time."""
+    idle_beats: Annotated[float, Meta(gt=0)] = 40.0
+    """Heartbeats a second of all idle workers together, once there are many: each beats the less often for it."""
+    idle_most_s: Annotated[float, Meta(gt=0)] = 120.0
+    """No idle worker is silent for longer. (One that is gone without a word is found by then, or when it gets work.)"""
     grace_s: Annotated[float, Meta(ge=0)] = 0.5
     """After a closed socket, leases wait this long for the same process to come back."""
     session_s: Annotated[float, Meta(gt=0)] = 86_400.0

@@ -60,6 +60,10 @@ OVERDUE_S = 10.0
 REST_S = 1.0
 """No new leases for so long after a worker handed some back."""
 
+ANSWER_S = 3.0
+"""A worker that held nothing, and was silent for longer than a heartbeat, says within this that its lease has arrived.
+It may be gone without a word; the lease goes to another then, and it gets none before it is heard of again."""
+
 
 # ---- state -----------------------------------------------------------------------------------------------------------
 
@@ -86,6 +90,10 @@ class WorkerSession:
         """How many of its devices compute side by side."""
         self.began = now
         self.heard = now
+        self.due = now
+        """When it is to be heard of next, at the latest; silence counts from here."""
+        self.asked: float | None = None
+        """When it was given a lease after long silence, and has not answered since."""
         self.held: dict[Key, Held] = {}
         self.judging: dict[Key, Held | None] = {}
         self.approved = False
@@ -115,7 +123,8 @@ class WorkerSession:
 
     def receive(self, message: FromWorker, now: float) -> list[Action]:
         """Take one message."""
-        self.heard = now
+        self.heard = self.due = now
+        self.asked = None
         if self.phase is Phase.ENDED:
             return []
         if isinstance(message, Hello):
@@ -151,7 +160,7 @@ class WorkerSession:
             self.phase is Phase.MEMBER
             and not self.held
             and self.rest_until == 0.0
-            and now - self.heard <= self.config.silence_s
+            and now - self.due <= self.config.silence_s
             and now - self.began <= self.config.session_s
         )
 
@@ -163,7 +172,7 @@ class WorkerSession:
             return []
         if self.phase is Phase.ENDED:
             return []
-        if now - self.heard > self.config.silence_s:
+        if now - self.due > self.config.silence_s:
             return self._end(1001, "silence", silence=True)
         if now - self.began > self.config.session_s:
             return self._end(1001, "a session lives a day; connect again")
@@ -205,6 +214,16 @@ class WorkerSession:
             End(code=1008, reason=code),
         ]
 
+    def calm(self, idle_s: float, now: float) -> float:
+        """How long it may be silent from now on, if so much is allowed: what its Pulse says. 0: as its Welcome said.
+
+        Only who holds nothing may, and who has told its round trip, which people look at.
+        """
+        if idle_s <= self.config.heartbeat_s or self.held or self.judging or self.round_trip_s == 0.0:
+            return 0.0
+        self.due = now + idle_s
+        return idle_s
+
     # -- leases
 
     @property
@@ -220,6 +239,8 @@ class WorkerSession:
             return 0  # its owner is using it; what it were given it would only hand back
         if self.quarantined or now < self.rest_until or len(self.judging) >= MAX_JUDGING:
             return 0
+        if self.asked is not None and now - self.asked > ANSWER_S:
+            return 0  # nobody knows whether it is there
         if self.held and self.outstanding_s >= self.outstanding_limit_s:
             return 0
         # Trust starts slowly and is lost at once: one task, then twice as many with each that was accepted.
@@ -244,6 +265,8 @@ class WorkerSession:
 
     def assigned(self, lease: Lease, expected_s: float, now: float, trial: Trial | None = None) -> None:
         """A lease is about to be sent."""
+        if not self.held and now - self.heard > self.config.heartbeat_s:
+            self.due = self.asked = now
         self.held[key_of(lease.ref)] = Held(lease=lease, assigned_at=now, expected_s=expected_s, trial=trial)
 
     def adopt(self, lease: Lease, expected_s: float, now: float) -> None:
@@ -260,6 +283,17 @@ class WorkerSession:
         """Leases ran out here: somebody else is asked first, and trust starts anew."""
         if self.drop(refs):
             self.rest_until, self.successes = now + REST_S, 0
+
+    def unanswered(self, now: float) -> list[LeaseRef]:
+        """Leases that somebody else is to have, since nothing was heard of their worker when they were sent."""
+        if self.asked is None or now - self.asked <= ANSWER_S:
+            return []
+        return [held.lease.ref for held in self.held.values() if held.trial is None]
+
+    def lagged(self, now: float) -> None:
+        """The loop came late: what the worker answered may lie unread."""
+        if self.asked is not None:
+            self.asked = now
 
     def overdue(self, now: float) -> list[LeaseRef]:
         """Leases whose time limit is long over: their worker says that it holds them, and does not end them.

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from moregpu.coordinator.fitting import fits, waiting_reason
-from moregpu.coordinator.fleet import Fleet, Member, lower
+from moregpu.coordinator.fleet import Fleet, Member, lower, sees_our_leaf
 from moregpu.coordinator.limits import DeskConfig
 from moregpu.coordinator.protocol import Principal
 from moregpu.coordinator.retention import kept_until
@@ -16,7 +16,7 @@ from moregpu.coordinator.session import WorkerSession
 from moregpu.coordinator.store.protocol import JobRow, Store, TaskRow, WorkerRow
 from moregpu.jobs import JOB_ENDED, JobState, TaskState
 from moregpu.wire.api import AttemptView, DeviceView, JobView, LimitsView, PlanView, TaskView, Timing, WorkerView
-from moregpu.wire.messages import Hello, Limits
+from moregpu.wire.messages import Limits
 from moregpu.workloads.protocol import NOMINAL_BYTES, NOMINAL_FLOPS, Plan
 
 SCORE_KEY = "matmul.float32"
@@ -118,13 +118,9 @@ class Views:
             connected_at=member.connected_at if member is not None else None,
             seen_at=row.seen_at or None,
             enrolled_at=row.enrolled_at,
-            tls_ends_here=member is None or self._sees_our_leaf(member.hello),
+            tls_ends_here=member is None or sees_our_leaf(member.hello, self._config.leaves),
             consent=row.consent,
         )
-
-    def _sees_our_leaf(self, hello: Hello) -> bool:
-        """Whether the certificate that the worker saw is ours; without one of either there is nothing to tell."""
-        return not hello.leaf or not self._config.leaves or hello.leaf in self._config.leaves
 
     def _waiting_reason(self, job: JobRow, tasks: list[TaskRow]) -> str:
         if job.state in JOB_ENDED:

@@ -247,6 +247,7 @@ class Pulse(_Part, frozen=True, kw_only=True, array_like=True, tag="pulse"):
     echo: float
     now: float
     lost: list[LeaseRef] = []
+    idle_s: float = 0.0  # while it holds nothing, its next heartbeat may take so long; 0: `Welcome.heartbeat_s`
 
 
 class Acknowledged(_Part, frozen=True, kw_only=True, array_like=True, tag="acknowledged"):

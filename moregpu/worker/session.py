@@ -63,6 +63,9 @@ HELLO_S = 10.0
 RESEND_S = 30.0
 """A result without a last word is sent again, since its first sending may have met a full disk."""
 
+CALM = (0.75, 1.0)
+"""Share of the silence that it may keep while idle, at random: a fleet that came at once does not beat at once."""
+
 SESSION_S = 86_400.0
 MAX_REFS = 512
 """Leases that one message lists; a worker holds 64 and some kept results."""
@@ -114,6 +117,8 @@ class WorkerSession:
         self._connected = False
         self._opened_at = self._heard_at = 0.0
         self._beat_at = 0.0
+        self._calm_until = 0.0
+        """Until then silence is agreed on: the coordinator says nothing unasked."""
         self._paused_at: float | None = None
         self._out: list[FromWorker] = []
 
@@ -122,7 +127,7 @@ class WorkerSession:
     def opened(self, h: bytes, leaf: bytes, now: float) -> None:
         """The channel stands: `h` is its handshake hash, `leaf` the SHA-256 of the TLS leaf that was seen."""
         self._connected, self.member = True, False
-        self._opened_at = self._heard_at = now
+        self._opened_at = self._heard_at = self._calm_until = now
         for kept in self.kept.values():
             kept.sent_at = None
         invite_id, secret = self.invite if self.invite is not None else (None, None)
@@ -183,7 +188,9 @@ class WorkerSession:
                 return [action for entry in message.entries for action in self._assigned(entry, now)]
             case Pulse():
                 self.round_trip_s = max(0.0, now - message.echo)
-                return self._drop(message.lost)
+                dropped = self._drop(message.lost)
+                self._be_calm(message.idle_s, now)
+                return dropped
             case Acknowledged():
                 return [action for verdict in message.entries for action in self._judged(verdict)]
             case Cancel():
@@ -200,7 +207,7 @@ class WorkerSession:
         if self._connected:
             if not self.member and now - self._opened_at > HELLO_S:
                 actions.append(Close(reason="no Welcome in time"))
-            elif self.member and now - self._heard_at > self.silence_s:
+            elif self.member and now > self._silent_at:
                 actions.append(Close(reason="silence"))
             elif now - self._opened_at > SESSION_S:
                 actions.append(Close(reason="a session lives a day"))
@@ -212,7 +219,7 @@ class WorkerSession:
             return now + 0.001
         first = now + HELLO_S
         if self.member:
-            first = min(first, self._beat_at, self._heard_at + self.silence_s)
+            first = min(first, self._beat_at, self._silent_at)
             for held in self.held.values():
                 if not held.announced:
                     first = min(first, held.announce_at)
@@ -228,6 +235,10 @@ class WorkerSession:
     def silence_s(self) -> float:
         """The coordinator answers every heartbeat; three missing ones are a dead link."""
         return 3.0 * (self.welcome.heartbeat_s if self.welcome is not None else 15.0)
+
+    @property
+    def _silent_at(self) -> float:
+        return max(self._heard_at, self._calm_until) + self.silence_s
 
     # -- what becomes of tasks
 
@@ -347,6 +358,12 @@ class WorkerSession:
             round_trip_s=self.round_trip_s,
         )
 
+    def _be_calm(self, idle_s: float, now: float) -> None:
+        """With nothing in hand the next heartbeat may take longer; not all fleet's at one moment."""
+        assert self.welcome is not None  # noqa: S101 — a member was welcomed
+        if idle_s > self.welcome.heartbeat_s and not self.held and not self.kept:
+            self._beat_at = self._calm_until = now + idle_s * self._random.uniform(*CALM)
+
     def _announcements(self, now: float) -> list[FromWorker]:
         taken: list[LeaseRef] = []
         started: list[LeaseRef] = []
@@ -401,6 +418,9 @@ class WorkerSession:
         if self.paused:
             self._out.append(Refused(leases=[ref], reason=self.reason))
             return []
+        if not self.held and self.welcome is not None:  # leases live by heartbeats
+            self._beat_at = min(self._beat_at, now + self.welcome.heartbeat_s)
+            self._calm_until = min(self._calm_until, now)
         tiny = is_tiny(assignment)
         announce_at = now + QUIET_S if tiny else now
         self.held[key] = Held(assignment=assignment, ref=ref, is_tiny=tiny, announce_at=announce_at)

@@ -65,7 +65,10 @@ class Coordinator:
         self.loop.spawn(self.process, self._start())
 
     async def _start(self) -> None:
-        config = DeskConfig(pool_name="simulated", measure=self.history.script.trials, tick_s=0.25)
+        script = self.history.script
+        config = DeskConfig(
+            pool_name="simulated", measure=script.trials, tick_s=0.25, idle_beats=script.idle_beats
+        )  # fmt: skip
         await self.store.open(self.clock.monotonic())
         desk = PoolDesk(
             self.store, self.history.pool_keys, self.blobs, self.clock, self._offload, self.entropy, config

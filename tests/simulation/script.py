@@ -74,6 +74,8 @@ class Script:
     keep_ended: int = 256
     grains: int = 16
     """Grains that a job is cut into, where it is large enough."""
+    idle_beats: float = 40.0
+    """Heartbeats a second of all idle workers together: with few of them, each may be silent for minutes."""
     faults_kept: tuple[int, ...] | None = None
     """Which faults of the full script these are; None: all."""
     works_kept: tuple[int, ...] | None = None
@@ -138,6 +140,7 @@ def script_of(seed: int) -> Script:
         trials=rng.random() < 0.15,
         keep_ended=rng.choice((0, 1, 2, 256)),
         grains=rng.choice((3, 6, 16)),
+        idle_beats=random.Random(f"beats {seed}").choice((40.0, 0.1, 0.05, 0.02)),
     )
 
 

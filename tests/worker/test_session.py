@@ -179,6 +179,65 @@ def test_no_welcome_in_time_and_silence_later_close_the_connection() -> None:
     assert session.tick(60.0) == []
 
 
+# ---- silence that was agreed on ----
+
+
+def calm(now: float = 0.0, idle_s: float = 120.0) -> WorkerSession:
+    """A member that was told that it may be silent for long."""
+    session = member(now)
+    session.receive(Pulse(echo=now, now=0.0, idle_s=idle_s), now)
+    return session
+
+
+def beats_until(session: WorkerSession, start: float, end: float) -> list[float]:
+    """When it sends heartbeats, if it is asked whenever it wants to be."""
+    beats: list[float] = []
+    now = start
+    while (now := max(now, session.due(now))) <= end:
+        beats += [now for _ in of_kind(session.outgoing(now), Heartbeat)]
+    return beats
+
+
+def test_an_idle_worker_is_silent_for_as_long_as_it_was_told_and_not_all_of_them_alike() -> None:
+    firsts: set[float] = set()
+    for seed in range(20):
+        session = calm()
+        session._random.seed(seed)  # pyright: ignore[reportPrivateUsage]
+        session.receive(Pulse(echo=0.0, now=0.0, idle_s=120.0), 0.0)
+        first = beats_until(session, 0.0, 125.0)[0]
+        assert 90.0 <= first <= 120.0
+        firsts.add(first)
+    assert len(firsts) > 15
+
+
+def test_a_heartbeat_that_is_not_answered_is_said_again_and_again_and_then_the_link_is_dead() -> None:
+    session = calm()
+    beats = beats_until(session, 0.0, 140.0)
+    assert beats[1] - beats[0] == pytest.approx(15.0)
+    assert session.tick(beats[0] + 44.9) == []
+    assert isinstance(session.tick(beats[0] + 45.1)[0], Close)
+
+
+def test_with_its_first_lease_a_worker_beats_as_before() -> None:
+    session = calm()
+    session.receive(Assign(entries=[assignment()]), 50.0)
+    assert beats_until(session, 50.0, 70.0) == [pytest.approx(65.0)]
+    session.receive(Pulse(echo=65.0, now=0.0, idle_s=120.0), 70.0)
+    assert beats_until(session, 70.0, 81.0) == [pytest.approx(80.0)], "it holds a lease"
+    session = calm()
+    session.receive(Assign(entries=[assignment()]), 50.0)
+    assert session.tick(94.0) == [] and isinstance(session.tick(95.1)[0], Close)
+
+
+def test_what_was_agreed_on_ends_with_the_connection() -> None:
+    session = calm()
+    session.closed()
+    session.opened(H, LEAF, 10.0)
+    session.receive(welcome(), 10.0)
+    assert beats_until(session, 10.0, 30.0)[:2] == pytest.approx([10.0, 25.0], abs=0.01)
+    assert isinstance(session.tick(56.0)[0], Close)
+
+
 # ---- coming back ----
 
 

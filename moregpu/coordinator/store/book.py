@@ -202,7 +202,9 @@ class Book(Outcomes):
         held = [pair for ref in refs if (pair := self._held(ref, worker)) is not None]
         return self._lose(held, wall, reason, keep_token=False)
 
-    def release(self, worker: str, keep: Sequence[LeaseRef], wall: float) -> list[LeaseRef]:
+    def release(
+        self, worker: str, keep: Sequence[LeaseRef], wall: float, reason: str = "the connection ended"
+    ) -> list[LeaseRef]:
         """The session is gone: the worker's leases but `keep` go back."""
         kept = {(ref.task, ref.token) for ref in keep}
         held = [
@@ -211,7 +213,7 @@ class Book(Outcomes):
             for lease in transitions.leases_of(self.tasks.rows[id])
             if lease.worker == worker and (id, lease.token) not in kept
         ]
-        return self._lose(held, wall, "the connection ended")
+        return self._lose(held, wall, reason)
 
     def reap(self, now: float, wall: float) -> list[LeaseRef]:
         """Leases past their time go back."""

@@ -168,8 +168,10 @@ class BookStore(CommittedBook):
         self._told_later()
         return back
 
-    async def release(self, worker: str, keep: Sequence[LeaseRef], now: float, wall: float) -> list[LeaseRef]:
-        back = self._step(lambda book: book.release(worker, keep, wall))
+    async def release(
+        self, worker: str, keep: Sequence[LeaseRef], now: float, wall: float, reason: str = "the connection ended"
+    ) -> list[LeaseRef]:
+        back = self._step(lambda book: book.release(worker, keep, wall, reason))
         self._told_later()
         return back
 

@@ -225,7 +225,9 @@ class Store(Protocol):
         """Refused by the worker, or taken from it: back to waiting, and its claim is over."""
         ...
 
-    async def release(self, worker: str, keep: Sequence[LeaseRef], now: float, wall: float) -> list[LeaseRef]:
+    async def release(
+        self, worker: str, keep: Sequence[LeaseRef], now: float, wall: float, reason: str = "the connection ended"
+    ) -> list[LeaseRef]:
         """The session is gone: its leases but `keep` go back to waiting (their tokens hold until leased again)."""
         ...
 

@@ -118,7 +118,7 @@ def test_of_a_quiet_session_time_makes_nothing(
     if rests:
         session.lapsed([lease().ref], 0.0)
         session.rest_until = 1.0
-    session.heard = heard
+    session.heard = session.due = heard
     if session.is_quiet(now):
         assert session.tick(now) == [] and session.overdue(now) == []
     elif not (held or rests or stranger):
@@ -131,6 +131,77 @@ def test_silence_ends_the_session_and_says_that_it_was_silence() -> None:
     assert session.tick(89.0) == []
     (end,) = session.tick(91.0)
     assert isinstance(end, End) and end.silence
+
+
+def calm(idle_s: float = 100.0, now: float = 0.0, **settings: Any) -> WorkerSession:
+    """A member that may be silent for long."""
+    session = member(**settings)
+    session.receive(Heartbeat(sent=0.0, round_trip_s=0.01), now)
+    assert session.calm(idle_s, now) == idle_s
+    return session
+
+
+def test_who_may_be_silent_for_long_is_silent_only_past_that() -> None:
+    session = calm()
+    assert session.tick(159.0) == [] and session.is_quiet(159.0)
+    assert not session.is_quiet(161.0)
+    (end,) = session.tick(161.0)
+    assert isinstance(end, End) and end.silence
+    session = calm()
+    session.receive(Heartbeat(sent=0.0), 10.0)  # and was not told again
+    assert isinstance(session.tick(71.0)[0], End)
+
+
+def test_only_who_holds_nothing_and_told_its_round_trip_may_be_silent_for_long() -> None:
+    session = member()
+    session.receive(Heartbeat(sent=0.0), 0.0)
+    assert session.calm(100.0, 0.0) == 0.0, "people have not seen its round trip yet"
+    session.receive(Heartbeat(sent=0.0, round_trip_s=0.01), 0.0)
+    assert session.calm(10.0, 0.0) == 0.0, "a small fleet beats as it was told at first"
+    ref = give(session)
+    assert session.calm(100.0, 0.0) == 0.0
+    session.receive(result(ref), 0.0)
+    assert session.calm(100.0, 0.0) == 0.0, "its result is being judged"
+    session.judged(ref)
+    assert session.calm(100.0, 0.0) == 100.0
+
+
+def test_with_a_lease_silence_counts_from_then() -> None:
+    session = calm()
+    give(session, 90.0)
+    session.receive(Taken(leases=[]), 91.0)
+    assert session.tick(150.0) == []
+    assert isinstance(session.tick(151.5)[0], End)
+    session = calm()
+    give(session, 90.0)
+    assert session.tick(149.0) == []
+    assert isinstance(session.tick(151.0)[0], End)
+
+
+def test_who_was_silent_and_does_not_say_that_its_lease_arrived_gets_nothing_until_it_is_heard_of() -> None:
+    session = calm()
+    ref = give(session, 50.0)
+    assert session.unanswered(53.0) == []
+    assert session.unanswered(53.5) == [ref]
+    session.lapsed([ref], 53.5)
+    assert session.unanswered(54.0) == []
+    assert session.slots(60.0) == 0
+    session.receive(Heartbeat(sent=0.0), 61.0)
+    assert session.slots(61.0) == 1
+
+
+def test_who_answers_in_time_or_was_heard_of_lately_keeps_its_lease() -> None:
+    session = calm()
+    ref = give(session, 50.0)
+    session.receive(Taken(leases=[ref]), 52.0)
+    assert session.unanswered(60.0) == []
+    session = calm()
+    give(session, 10.0)
+    assert session.unanswered(20.0) == [], "the lease's own ten seconds are for that"
+    session = calm()
+    give(session, 50.0)
+    session.lagged(55.0)
+    assert session.unanswered(57.0) == [], "its answer may lie unread"
 
 
 def test_a_session_lives_a_day() -> None:

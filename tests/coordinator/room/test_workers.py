@@ -15,7 +15,7 @@ from moregpu.errors import Forbidden, HandshakeFailed, NotFound
 from moregpu.jobs import JobState
 from moregpu.wire.api import WorkerChange
 from moregpu.wire.identity import PoolKeys, WorkerKeys
-from moregpu.wire.messages import Hello, Limits
+from moregpu.wire.messages import Heartbeat, Hello, Limits
 from moregpu.wire.session import Channel
 from tests.coordinator.room.pool import ADMIN, ANN, Room, Socket, product, room
 from tests.rogue.workers import HonestWorker, ref_of
@@ -302,6 +302,45 @@ def test_a_silent_worker_loses_its_lease_when_it_runs_out_and_its_late_result_is
             assert silent.verdicts[0].verdict == "fenced"
             await silent.heartbeat([ref_of(entry) for entry in silent.assigned])
             await silent.until(lambda: any(pulse.lost for pulse in silent.pulses))
+
+    asyncio.run(run())
+
+
+def test_an_idle_worker_that_is_gone_without_a_word_loses_its_lease_within_seconds(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, lag_s=1e9, idle_beats=0.001) as here:
+            gone = await here.worker(name="gone")
+            gone.computes = False
+            await gone.send(Heartbeat(sent=0.0, duty={"cpu": 1.0}, round_trip_s=0.01))
+            await gone.until(lambda: len(gone.pulses) == 2 and gone.pulses[-1].idle_s == 120.0)
+            here.clock.ahead_s += 100.0  # as was agreed on: it is there, as far as anybody knows
+            row = await here.submit(await here.spec("matmul", *product(4, 4, 4)), wait_s=0.0)
+            await gone.until(lambda: bool(gone.assigned))
+            quick = await here.worker(name="quick")
+            here.clock.ahead_s += 4.0
+            row = await here.ended(row)
+            view = await here.desk.view(ANN, row, detail=True)
+            assert view.workers == [quick.id]
+            assert [attempt.error for attempt in (view.tasks or [])[0].attempts] == ["its worker did not answer", ""]
+            await gone.work(gone.assigned)
+            await gone.until(lambda: bool(gone.verdicts))
+            assert gone.verdicts[0].verdict == "fenced"
+
+    asyncio.run(run())
+
+
+def test_a_worker_behind_a_tunnel_is_not_told_to_be_silent(tmp_path: Path) -> None:
+    class Tunnelled(HonestWorker):
+        def hello(self, h: bytes) -> Hello:
+            return msgspec.structs.replace(super().hello(h), leaf=bytes(32))
+
+    async def run() -> None:
+        async with room(tmp_path, idle_beats=0.001, leaves=(bytes([1] * 32),)) as here:
+            for kind, idle_s in ((Tunnelled, 0.0), (HonestWorker, 120.0)):
+                worker = await here.worker(kind)
+                await worker.send(Heartbeat(sent=0.0, duty={"cpu": 1.0}, round_trip_s=0.01))
+                await worker.until(lambda worker=worker: len(worker.pulses) == 2)
+                assert worker.pulses[-1].idle_s == idle_s
 
     asyncio.run(run())
 
