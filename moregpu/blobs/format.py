@@ -29,8 +29,6 @@ TAG_BYTES = 16
 SEALED_RECORD_BYTES = RECORD_BYTES + TAG_BYTES
 KEY_BYTES = 32
 MAX_RECORDS = 1 << 32
-WINDOW_RECORDS = 4
-"""Records that `open_range` asks for at once: enough to make a call cheap, little enough to stay in the cache."""
 
 _HEADER = struct.Struct(">8sIIQ16s24x")
 _KEY_ID_CONTEXT = "moregpu blob key id"
@@ -196,25 +194,21 @@ def open_range(blob: Blob, read: Read, start: int, stop: int, out: Writable) -> 
     opener = Opener.of(blob)
     first, last, _, _ = record_span(start, stop, blob.size_bytes)
     scratch: bytearray | None = None
-    for window in range(first, last + 1, WINDOW_RECORDS):
-        window_last = min(window + WINDOW_RECORDS - 1, last)
-        sealed_start = HEADER_BYTES + window * SEALED_RECORD_BYTES
-        sealed_stop = min(HEADER_BYTES + (window_last + 1) * SEALED_RECORD_BYTES, sealed_size(blob.size_bytes))
-        sealed = memoryview(read(sealed_start, sealed_stop)).cast("B")
-        if len(sealed) != sealed_stop - sealed_start:
+    for index in range(first, last + 1):  # one at a time: what was just read is opened while it is in the cache
+        plain_start = index * RECORD_BYTES
+        plain_stop = plain_start + opener.record_bytes(index)
+        at = HEADER_BYTES + index * SEALED_RECORD_BYTES
+        sealed_bytes = plain_stop - plain_start + TAG_BYTES
+        record = memoryview(read(at, at + sealed_bytes)).cast("B")
+        if len(record) != sealed_bytes:
             raise DigestMismatch("A sealed blob is shorter than its name says")
-        for index in range(window, window_last + 1):
-            at = (index - window) * SEALED_RECORD_BYTES
-            record = sealed[at : at + SEALED_RECORD_BYTES]
-            plain_start = index * RECORD_BYTES
-            plain_stop = plain_start + opener.record_bytes(index)
-            if start <= plain_start and plain_stop <= stop:
-                opener.open_into(index, record, target[plain_start - start :])
-            else:
-                scratch = scratch or bytearray(RECORD_BYTES)
-                opener.open_into(index, record, scratch)
-                low, high = max(start, plain_start), min(stop, plain_stop)
-                target[low - start : high - start] = memoryview(scratch)[low - plain_start : high - plain_start]
+        if start <= plain_start and plain_stop <= stop:
+            opener.open_into(index, record, target[plain_start - start :])
+        else:
+            scratch = scratch or bytearray(RECORD_BYTES)
+            opener.open_into(index, record, scratch)
+            low, high = max(start, plain_start), min(stop, plain_stop)
+            target[low - start : high - start] = memoryview(scratch)[low - plain_start : high - plain_start]
 
 
 def _open_records(opener: Opener, first: int, stop: int, sealed: memoryview, out: memoryview) -> None:

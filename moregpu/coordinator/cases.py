@@ -77,6 +77,7 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     duty: float = 1.0
     fresh: bool = False  # accepted now, not long ago: counts once
     units: int = 0  # elements of its outputs
+    made_bytes: int = 0  # of outputs whose size nobody knew before
     flops: float = 0.0
     device: str = ""  # as its worker says
 

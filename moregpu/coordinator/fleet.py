@@ -14,7 +14,7 @@ from moregpu.coordinator.session import WorkerSession
 from moregpu.coordinator.store.protocol import FleetWorker, WorkerRow
 from moregpu.coordinator.trust import is_on_probation
 from moregpu.wire.messages import FromCoordinator, Hello, Limits, Policy
-from moregpu.workloads.function.plan import SPEEDS
+from moregpu.workloads.function.plan import CALL_AMOUNT, SPEEDS
 from moregpu.workloads.protocol import NOMINAL_BYTES, FleetSummary, WorkerProfile
 
 TRUSTED_S = 0.05
@@ -75,6 +75,8 @@ class Member:
         self.speeds: dict[str, float] = dict(row.speeds)
         self.call_speeds: dict[str, float] = {}
         """Of single programs of submitters: kept while the worker is connected, the ones used last."""
+        self.call_bytes: dict[str, float] = {}
+        """What one call of them gave, the last time."""
         self.learnt = False
         """Speeds changed since they were last saved."""
         self.must_prove = False
@@ -102,6 +104,7 @@ class Member:
         memory = max((device.memory_bytes for device in self.row.devices), default=0)
         return WorkerProfile(
             speeds=self.speeds | self.call_speeds if self.call_speeds else self.speeds,
+            result_bytes=self.call_bytes,
             duty=self.duty,
             memory_budget_bytes=memory // 2 or DEFAULT_MEMORY_BYTES,
         )
@@ -270,8 +273,12 @@ def _learn_calls(member: Member, ruling: Ruling) -> None:
     measured = min(ruling.amount / (worked_s * max(0.05, min(1.0, ruling.duty))), MAX_SPEED)
     known = member.call_speeds.pop(ruling.speed_key, None)
     member.call_speeds[ruling.speed_key] = measured if known is None else (1.0 - WEIGHT) * known + WEIGHT * measured
+    if ruling.made_bytes:
+        member.call_bytes[ruling.speed_key] = ruling.made_bytes * CALL_AMOUNT / ruling.amount
     if len(member.call_speeds) > MAX_PROGRAMS:
-        del member.call_speeds[next(iter(member.call_speeds))]
+        oldest = next(iter(member.call_speeds))
+        del member.call_speeds[oldest]
+        member.call_bytes.pop(oldest, None)
 
 
 def lower(owner: Limits, admin: Limits) -> Limits:

@@ -35,8 +35,9 @@ from moregpu.coordinator.store.protocol import (
     WorkerRow,
 )
 from moregpu.coordinator.trust import is_on_probation
+from moregpu.coordinator.uploads import Uploads
 from moregpu.coordinator.wholes import Wholes
-from moregpu.errors import DigestMismatch, HandshakeFailed, MoreGPUError
+from moregpu.errors import DigestMismatch, HandshakeFailed
 from moregpu.jobs import AttemptState, Blob, Check, Evidence, TaskState, Tensor
 from moregpu.wire.api import ResultManifest
 from moregpu.wire.identity import verify
@@ -69,6 +70,7 @@ class Judge:
         self,
         store: Store,
         blobs: BlobFiles,
+        uploads: Uploads,
         pool_id: bytes,
         clock: Clock,
         offload: Offload,
@@ -77,6 +79,7 @@ class Judge:
     ) -> None:
         self._store = store
         self._blobs = blobs
+        self._uploads = uploads
         self._wholes = Wholes(blobs)
         self._hopeless = hopeless
         self._pool_id = pool_id
@@ -92,10 +95,11 @@ class Judge:
         worker = await self._store.worker(worker.id) or worker
         batch = self.signed(worker, result)
         cases, rulings = await self._cases(worker, returned)
-        ended, sound = await self._examine(worker, cases, batch)
-        if not ended:
-            return rulings
-        completed = await self._store.complete(worker.id, ended, batch, self._clock.wall())
+        with self._uploads.judging(case.entry for case in cases):
+            ended, sound = await self._examine(worker, cases, batch)
+            if not ended:
+                return rulings
+            completed = await self._store.complete(worker.id, ended, batch, self._clock.wall())
         verdicts = {(done.ref.task, done.ref.attempt, done.ref.token): done for done in completed}
         for case, outcome in zip(cases, ended, strict=True):
             done = verdicts.get((case.entry.task, case.entry.attempt, case.entry.token))
@@ -384,6 +388,7 @@ class Judge:
             duty=sound.ran.duty if sound is not None else 1.0,
             fresh=accepted and case.task.state is not TaskState.DONE,
             units=sum(prod(planned.shape) for planned in case.task.spec.outputs.values()),
+            made_bytes=_open_bytes(case),
             flops=cost.flops,
             device=sound.ran.device if sound is not None else "",
         )
@@ -402,22 +407,7 @@ class Judge:
                 for name, tensor in case.entry.outputs.items()
                 if isinstance(tensor.data, Blob) and name in case.assignment.outputs and name not in kept
             ]
-        await self.forget_uploads(worker.id, gone)
-
-    async def forget_uploads(self, worker: str, digests: Sequence[str]) -> None:
-        """Delete a worker's own uploads, but none that a job names: a result may name whatever it likes."""
-        rows = [await self._store.blob(each) for each in digests]
-        own = [row.digest for row in rows if row is not None and row.principal == worker]
-        if not own:
-            return
-        try:
-            await self._store.drop_blobs(own)
-        except MoreGPUError as error:  # the verdicts stand, and are told; housekeeping finds what is left
-            log.info("uploads that nothing names stay for a while", extra={"reason": error.detail})
-            return
-        for each in own:
-            if await self._store.blob(each) is None:
-                self._blobs.delete(each)
+        await self._uploads.forget(worker.id, gone)
 
 
 def level_for(wanted: Check, worker: WorkerRow) -> Check:
@@ -461,6 +451,16 @@ def _is_heavy(cases: Sequence[Case]) -> bool:
         if amount > OFFLOAD_BYTES or flops > OFFLOAD_FLOPS:
             return True
     return False
+
+
+def _open_bytes(case: Case) -> int:
+    """Bytes of outputs whose size was left open."""
+    planned = case.task.spec.outputs
+    return sum(
+        tensor.whole_bytes
+        for name, tensor in case.entry.outputs.items()
+        if name in planned and planned[name].most_bytes is not None
+    )
 
 
 def _content(outputs: Mapping[str, Tensor], plain: Mapping[str, Any]) -> str:

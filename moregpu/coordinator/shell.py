@@ -53,11 +53,16 @@ class SystemEntropy:
         return piece
 
 
+LEAST_THREADS = 4
+"""Some of them wait for the disk, an upload's for 5 to 10 ms: on two cores two threads left nobody to check results."""
+
+
 class ThreadOffload:
     """Runs blocking or heavy work on a small pool of threads."""
 
     def __init__(self, threads: int | None = None):
-        self._pool = ThreadPoolExecutor(threads or max(2, min(8, os.cpu_count() or 2)), thread_name_prefix="offload")
+        threads = threads or max(LEAST_THREADS, min(8, os.cpu_count() or LEAST_THREADS))
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="offload")
         self._running = 0
         self._tidying: asyncio.TimerHandle | None = None
 

@@ -191,7 +191,7 @@ class Transfers:
                         tensor, lambda start, stop, part: open_range(blob, reader.read_at, start, stop, part), out
                     )
                 return
-        read_part(tensor, door.reader(blob), out)
+        read_part(tensor, door.reader(blob, is_given=True), out)  # by the assignment
 
     def _keep(self, door: BlobHTTP, blob: Blob, covering_bytes: int) -> bool:
         """Whether the blob is in the cache, or comes there now.

@@ -93,6 +93,7 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True):
     """One worker, as cutting sees it."""
 
     speeds: dict[str, float] = {}
+    result_bytes: dict[str, float] = {}  # of one call, by the speed key of its program; where one has been seen
     duty: float = 1.0
     memory_budget_bytes: int = 1 << 30
 

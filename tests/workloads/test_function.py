@@ -61,6 +61,14 @@ def test_many_tiny_calls_make_one_task() -> None:
     assert [task.grains[1] - task.grains[0] for task in cuts(job, timed(job, 0.1))][:2] == [10, 10]
 
 
+def test_calls_that_gave_much_make_small_tasks_and_one_that_gives_too_much_is_a_task_of_its_own() -> None:
+    job = spec(*[b"x"] * 20)
+    key = KIND.plan(job, FleetSummary()).cost.speed_key
+    for each, together in ((4 << 20, 4), (3 << 30, 1), (1, 20)):
+        worker = msgspec.structs.replace(timed(job, 1e-5), result_bytes={key: float(each)})
+        assert [task.grains[1] - task.grains[0] for task in cuts(job, worker)] == [together] * (20 // together)
+
+
 def test_each_task_has_the_arguments_of_its_calls_and_no_others() -> None:
     job = spec(b"one", b"", b"three", session="s", requires=("numpy",), time_limit_s=2.0)
     for task in cuts(job, WorkerProfile()):

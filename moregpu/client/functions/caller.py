@@ -216,12 +216,12 @@ class Caller:
     # -- what batches need
 
     def fetch(self, blob: Blob, then: Callable[[bytearray | MoreGPUError], None]) -> None:
-        """Download a blob on a thread, then call `then` there."""
+        """Download a blob that an answer of the coordinator's named, on a thread, then call `then` there."""
 
         def work() -> None:
             data = bytearray(blob.size_bytes)
             try:
-                self._blobs().download_into(blob, memoryview(data))
+                self._blobs().download_into(blob, memoryview(data), is_given=True)
             except MoreGPUError as error:
                 then(error)
             except OSError as error:

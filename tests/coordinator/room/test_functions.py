@@ -87,6 +87,19 @@ def test_calls_beyond_the_quota_are_refused_until_some_have_ended(tmp_path: Path
     asyncio.run(run())
 
 
+def test_what_a_programs_call_gave_is_known_when_the_next_task_of_it_is_cut(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await of_owner(here, "ann", Calls)
+            row = await here.ended(await here.desk.submit(ANN, job(), "", 0.0))
+            (member,) = [each for each in here.desk._fleet if each.row.id == worker.id]
+            await here.until(lambda: bool(member.call_bytes))
+            given = float(len(b"".join(record(Status.VALUE, [b"\x00"]))))
+            assert member.profile.result_bytes == {row.plan.cost.speed_key: pytest.approx(given)}
+
+    asyncio.run(run())
+
+
 def test_one_worker_that_blames_a_function_ends_no_job_of_it(tmp_path: Path) -> None:
     async def run() -> None:
         async with room(tmp_path) as here:
