@@ -131,6 +131,26 @@ class BlobFiles:
                     continue
         return total
 
+    def drop_unfinished(self, principal: str, wanted_bytes: int, but: str = "") -> int:
+        """Delete a principal's unfinished uploads, oldest first, until so many bytes are free; returns how many went.
+
+        None that is being written, nor that of the digest `but`.
+        """
+        left_out = _partial_prefix(principal, but) if but else "none"
+        freed = 0
+        with self._lock:
+            resting = [
+                (found.st_mtime, found.st_size, path)
+                for path in self._partials.glob(f"{_whose(principal)}-*")
+                if path.name not in self._open and not path.name.startswith(left_out)
+                for found in [path.stat()]
+            ]
+            for _, size, path in sorted(resting):
+                if freed < wanted_bytes:
+                    path.unlink()
+                    freed += size
+        return freed
+
     def path(self, digest: str) -> Path:
         """Where a blob's file is, or would be."""
         _check_digest(digest)

@@ -42,6 +42,7 @@ from moregpu.coordinator.results import Results
 from moregpu.coordinator.roster import Roster
 from moregpu.coordinator.scheduler import is_hopeless
 from moregpu.coordinator.store.protocol import JobRow, Store, TaskRow, Undone
+from moregpu.coordinator.uploads import Uploads
 from moregpu.coordinator.views import Views
 from moregpu.errors import NotFound
 from moregpu.jobs import JOB_ENDED, JobState, Tensor
@@ -80,7 +81,8 @@ class PoolDesk:
         self.events: EventFeed = self._feed
         self._dispatch = Dispatch(store, self._fleet, clock)
         self._finisher = Finisher(store, blobs, clock, offload, entropy)
-        self._judge = Judge(store, blobs, keys.pool_id, clock, offload, entropy, self._is_hopeless)
+        self._uploads = Uploads(store, blobs, offload)
+        self._judge = Judge(store, blobs, self._uploads, keys.pool_id, clock, offload, entropy, self._is_hopeless)
         self._intake = Intake(
             store,
             blobs,
@@ -92,7 +94,7 @@ class PoolDesk:
             self._combine_soon,
             lambda: self.quotas,
         )
-        self._proving = Proving(store, self._fleet, self._judge, clock, entropy, config)
+        self._proving = Proving(store, self._fleet, self._judge, self._uploads, clock, entropy, config)
         self._canaries = Canaries(self._fleet, self._chores, clock, config.canary_s, self._proving.canary)
         self._results = Results(
             store, self._fleet, self._judge, self._proving, self._finisher, self._chores, clock, self._dispatch.wake
@@ -243,6 +245,10 @@ class PoolDesk:
     async def blob_right(self, bearer: str, digest: str) -> tuple[str, BlobRight] | None:
         """(worker id, right) of a worker's blob token; None when it is no live session's."""
         return self._hub.blob_right(bearer, digest)
+
+    async def admit_upload(self, worker: str, total_bytes: int, left_bytes: int, but: str = "") -> None:
+        """Make room for a worker's upload. Raises `TooManyRequests`."""
+        await self._uploads.admit(worker, total_bytes, left_bytes, but)
 
     async def serve_worker(self, socket: WorkerSocket) -> None:
         """Run one worker's connection to its end."""

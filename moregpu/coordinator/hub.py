@@ -123,7 +123,7 @@ class Hub:
             for planned in spec.outputs.values():
                 write_bytes = max(write_bytes, sealed_size(planned.size_bytes))
                 allowed += UPLOADS_OF_AN_OUTPUT * sealed_size(planned.size_bytes)
-        left_bytes = allowed - self._store.loose_bytes(member.row.id)
+        left_bytes = allowed - sum(row.sealed_bytes for row in self._store.loose_blobs(member.row.id))
         return member.row.id, BlobRight(read=read, write_bytes=write_bytes, left_bytes=left_bytes)
 
     async def close(self) -> None:

@@ -181,6 +181,13 @@ class Desk(Protocol):
         """(principal id, right) of a *worker's* blob token; None when it is none."""
         ...
 
+    async def admit_upload(self, worker: str, total_bytes: int, left_bytes: int, but: str = "") -> None:
+        """A worker may upload `left_bytes` beside what it has here: what no job names gives way, oldest first.
+
+        The upload `but` does not: it goes on. Raises `TooManyRequests`.
+        """
+        ...
+
     async def serve_worker(self, socket: WorkerSocket) -> None:
         """Run one worker's connection to its end."""
         ...

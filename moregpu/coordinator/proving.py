@@ -18,6 +18,7 @@ from moregpu.coordinator.limits import DeskConfig
 from moregpu.coordinator.protocol import Clock
 from moregpu.coordinator.store.protocol import ASSIGN_LEASE_S, Store
 from moregpu.coordinator.trials import ENOUGH, LADDER, LEAST_S, TRIAL_S, Given, canary, measurement, speed_keys
+from moregpu.coordinator.uploads import Uploads
 from moregpu.jobs import Blob
 from moregpu.wire.messages import Cancel, Result, Verdict
 from moregpu.wire.session import pack_acknowledged, pack_assign
@@ -35,6 +36,7 @@ class Proving:
         store: Store,
         fleet: Fleet,
         judge: Judge,
+        uploads: Uploads,
         clock: Clock,
         entropy: Callable[[int], bytes],
         config: DeskConfig,
@@ -42,6 +44,7 @@ class Proving:
         self._store = store
         self._fleet = fleet
         self._judge = judge
+        self._uploads = uploads
         self._clock = clock
         self._entropy = entropy
         self._config = config
@@ -94,7 +97,8 @@ class Proving:
                 assignment=assignment_of(lease.job, lease.task, lease.attempt, lease.token),
                 held=item.held,
             )
-            finding = await self._judge.examine_trial(member.row, case, signed)
+            with self._uploads.judging([item.entry]):
+                finding = await self._judge.examine_trial(member.row, case, signed)
             if isinstance(finding, Sound):
                 for name, exact in trial.exact.items():
                     if bytes(finding.plain[name]) != exact:
@@ -189,4 +193,4 @@ class Proving:
         named = [
             t.data.digest for name, t in item.entry.outputs.items() if isinstance(t.data, Blob) and name in planned
         ]
-        await self._judge.forget_uploads(member.row.id, named)
+        await self._uploads.forget(member.row.id, named)

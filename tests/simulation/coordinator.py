@@ -195,6 +195,9 @@ class Coordinator:
             raise Unauthorized("no such session")
         if len(sealed) > right[1].write_bytes:
             raise NotFound("no lease lets this worker upload so much")
+        left = right[1].left_bytes
+        if left is not None:
+            await self.desk.admit_upload(right[0], len(sealed), left)
         return await self.upload(right[0], sealed)
 
     async def download_as_worker(self, bearer: str, tensor: Tensor) -> bytes:

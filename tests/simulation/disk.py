@@ -182,6 +182,9 @@ class MemoryBlobs:
     def clean_partials(self, older_than: float) -> int:
         return 0
 
+    def drop_unfinished(self, principal: str, wanted_bytes: int, but: str = "") -> int:
+        return 0
+
 
 class _Upload:
     def __init__(self, drive: Drive, wall: Callable[[], float], total_bytes: int) -> None:

@@ -20,7 +20,7 @@ from moregpu.coordinator.authority import bearer_of
 from moregpu.coordinator.protocol import BlobRight
 from moregpu.coordinator.quotas import refuse_bytes
 from moregpu.coordinator.store.protocol import BlobRow
-from moregpu.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge, TooManyRequests
+from moregpu.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
 
 T = TypeVar("T")
 
@@ -180,12 +180,10 @@ async def _check_size(ask: Ask, total: int, principal: str, right: BlobRight, di
     left = right.left_bytes
     if left is not None:  # what was begun and never ended lies on the disk as well
         left -= await _run(ask, lambda: ask.services.blobs.unfinished_bytes(principal, digest))
-    if left is not None and total > left and _is_worker(principal):
-        raise TooManyRequests(
-            f"{total:,} bytes beside what this worker has left here are more than its leases are to produce",
-            "hand in the results that name what was uploaded; what none names is deleted within a day",
-        )
-    refuse_bytes(total, left)
+    if left is not None and _is_worker(principal):
+        await ask.services.desk.admit_upload(principal, total, left, digest)
+    else:
+        refuse_bytes(total, left)
     if total < MIN_SEALED_BYTES:
         raise InvalidRequest(f"a sealed blob has at least {MIN_SEALED_BYTES} bytes, not {total}")
 

@@ -124,8 +124,8 @@ class BookStore(CommittedBook):
     def bytes_of(self, submitter: str) -> int:
         return self._book.registry.bytes_of(submitter)
 
-    def loose_bytes(self, worker: str) -> int:
-        return self._book.registry.loose_bytes(worker)
+    def loose_blobs(self, worker: str) -> list[BlobRow]:
+        return self._book.registry.loose_blobs(worker)
 
     async def lease_again(self, worker: FleetWorker, task: str, device: str, now: float, wall: float) -> Lease | None:
         lease = self._step(lambda book: book.lease_again(worker, task, device, now, wall))

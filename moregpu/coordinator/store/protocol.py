@@ -190,8 +190,8 @@ class Store(Protocol):
         """Sealed bytes of all blobs that a submitter uploaded or that jobs of theirs name."""
         ...
 
-    def loose_bytes(self, worker: str) -> int:
-        """Sealed bytes of a worker's uploads that no job names (yet): results on their way, and what it left here."""
+    def loose_blobs(self, worker: str) -> list[BlobRow]:
+        """A worker's uploads that no job names (yet), oldest first: results on their way, and what it left here."""
         ...
 
     async def lease_again(self, worker: FleetWorker, task: str, device: str, now: float, wall: float) -> Lease | None:

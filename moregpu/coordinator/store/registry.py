@@ -33,8 +33,8 @@ class Registry:
         """Submitter → how much they used the pool, fading."""
         self._digests_of: dict[str, set[str]] = {}
         self._jobs_of: dict[str, set[str]] = {}
-        self._loose: dict[str, set[str]] = {}
-        """Worker → its uploads that no job named when it was last asked for."""
+        self._loose: dict[str, dict[str, None]] = {}
+        """Worker → its uploads that no job named when it was last asked for, oldest first."""
         self.references.watch_keys(self._watch_reference)
         self.owners.watch_keys(self._watch_owner)
 
@@ -158,13 +158,14 @@ class Registry:
         digests |= {digest for (digest, _), who in self.references.rows.items() if who == submitter}
         return sum(row.sealed_bytes for digest in digests if (row := self.blobs.get(digest)) is not None)
 
-    def loose_bytes(self, worker: str) -> int:
-        """Sealed bytes of a worker's uploads that no job names (yet)."""
+    def loose_blobs(self, worker: str) -> list[BlobRow]:
+        """A worker's uploads that no job names (yet), oldest first."""
         loose = self._loose.get(worker)
         if not loose:
-            return 0
-        loose.difference_update([digest for digest in loose if digest in self._jobs_of])  # they are results now
-        return sum(row.sealed_bytes for digest in loose if (row := self.blobs.get(digest)) is not None)
+            return []
+        for digest in [digest for digest in loose if digest in self._jobs_of]:  # they are results now
+            del loose[digest]
+        return [row for digest in loose if (row := self.blobs.get(digest)) is not None]
 
     def forget_loose(self) -> None:
         """Count anew, as a coordinator starts: parts of jobs that ended before lie here unnamed for a while."""
@@ -208,9 +209,9 @@ class Registry:
         if not who.startswith("w-"):
             return
         if there:
-            self._loose.setdefault(who, set()).add(digest)
+            self._loose.setdefault(who, {})[digest] = None
         elif who in self._loose:
-            self._loose[who].discard(digest)
+            self._loose[who].pop(digest, None)
             if not self._loose[who]:
                 del self._loose[who]
 
@@ -222,7 +223,7 @@ class Registry:
             blob = self.blobs.get(digest)
             if blob is not None and blob.principal in self._loose:
                 # For good: a part of a job that ended is named no more, and waits here for nobody's result.
-                self._loose[blob.principal].discard(digest)
+                self._loose[blob.principal].pop(digest, None)
             return
         for sets, name, value in ((self._digests_of, job, digest), (self._jobs_of, digest, job)):
             values = sets.get(name, set())
