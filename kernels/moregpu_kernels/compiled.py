@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from moregpu_kernels.arena import Lifetime, assign
@@ -25,29 +26,25 @@ Array = NDArray[Any]
 _numbers = itertools.count(1)
 
 
+RELEASED: Final = -2
+"""The generation of a tensor that is on no device, and will be on none."""
+
+
 class Resident:
-    """An array that stays on a device until it is released."""
+    """An array that stays on a device until it is released; `generation` is that of the device it lies on."""
 
     def __init__(self, array: Array):
         self.array = array
         self.number = next(_numbers)
         self.buffer: Any = None
         self.generation = -1
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
-        return self.array.shape
-
-    @property
-    def dtype(self) -> Any:
-        """Its NumPy dtype."""
-        return self.array.dtype
+        self.shape: tuple[int, ...] = array.shape
+        self.dtype: np.dtype[Any] = array.dtype
 
     @property
     def released(self) -> bool:
-        """Whether it was on a device and is not any more."""
-        return self.buffer is None and self.generation >= 0
+        """Whether it is not to be on a device any more."""
+        return self.generation == RELEASED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +69,8 @@ class Compiled:
     """Steps ready to run. `feeds` are the buffers to fill first; `owned` go back to the pool in the end.
 
     `whole` is one slice of everything, `work` how much there is of each program, and `calls` that slice as it was
-    recorded last, as long as the uniforms are still as it needs them.
+    recorded last, as long as the uniforms are still as it needs them. `packed` are these as they lie on the device, a
+    step for each piece, and `written` which part of its piece each of them is for.
     """
 
     pieces: list[Piece]
@@ -84,6 +82,7 @@ class Compiled:
     owned: list[Any]
     residents: frozenset[int]
     plans: list[Plan]
+    packed: bytearray
     written: list[tuple[int, int]]
     calls: list[tuple[Call, int, int]] | None = None
 
@@ -133,9 +132,9 @@ def compile_steps(
             for dispatch in planned.dispatches:
                 program = programs.get(dispatch.kernel, dispatch.options)
                 spans = [_resolve(span, one, number) for span in dispatch.spans]
-                group = _bind(device, program, uniforms, spans, places, sizes)
                 slot = len(pieces)
-                call = device.fast.call(program.pipeline, group, slot * UNIFORM_STEP)
+                group = _bind(device, program, (uniforms, slot * UNIFORM_STEP), spans, places, sizes)
+                call = device.fast.call(program.pipeline, group)
                 pieces.append(
                     Piece(program, group, call, slot, dispatch.uniforms, dispatch.groups, max(dispatch.work, 1.0))
                 )
@@ -158,6 +157,7 @@ def compile_steps(
         owned=owned,
         residents=frozenset(feed.number for feed in feeds.values() if isinstance(feed, Resident)),
         plans=plans,
+        packed=bytearray(len(pieces) * UNIFORM_STEP),
         written=[(-1, -1)] * len(pieces),
     )
 
@@ -289,7 +289,7 @@ def _resolve(span: Span, one: Step, number: int) -> Span:
 def _bind(
     device: Device,
     program: Program,
-    uniforms: Any,
+    uniforms: tuple[Any, int],
     spans: Sequence[Span],
     places: Mapping[str, Any],
     sizes: Mapping[str, int],
@@ -299,8 +299,10 @@ def _bind(
             f"{program.name} binds {', '.join(b.name for b in program.bindings)}, and is given {len(spans)} tensors",
             "See its front matter",
         )
+    # The place of the uniforms is the group's own: Mesa's software adapter makes and maps a new set of descriptors for
+    # every dispatch that is given an offset, half of what a small dispatch took.
     entries: list[dict[str, Any]] = [
-        {"binding": 0, "resource": {"buffer": uniforms, "offset": 0, "size": UNIFORM_STEP}}
+        {"binding": 0, "resource": {"buffer": uniforms[0], "offset": uniforms[1], "size": UNIFORM_STEP}}
     ]
     for slot, span in enumerate(spans, 1):
         size = span.size_bytes or sizes[span.tensor] - span.offset_bytes

@@ -11,14 +11,14 @@ import math
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moregpu_kernels.catalogue import Catalogue
-from moregpu_kernels.compiled import Compiled, Part, Piece, Resident, compile_steps
+from moregpu_kernels.compiled import RELEASED, Compiled, Part, Resident, compile_steps
 from moregpu_kernels.device import Device, recover
 from moregpu_kernels.errors import BadBinding, BadShape, BudgetExceeded, TooLargeToBind
 from moregpu_kernels.fuse import Step
@@ -37,6 +37,8 @@ SLICE_S: Final = 0.012
 DISPATCHES_LIMIT: Final = 256
 """Most dispatches of one submit."""
 KEPT_COMPILED: Final = 64
+KEPT_FITTING: Final = 1024
+"""Of how many operations on given shapes it is remembered that they need not be cut: finding that out takes 150 µs."""
 
 _FIRST_RATE: Final = {"software": 1e-9, "integrated": 2e-11, "discrete": 5e-12, "unknown": 2e-11}
 """Seconds a unit of work before anything was measured: on the slow side, so that a first slice is not too long."""
@@ -58,6 +60,7 @@ class Executor:
         self.longest_slice_s = 0.0
         self._buffers = Buffers(device)
         self._compiled: OrderedDict[Any, Compiled] = OrderedDict()
+        self._fitting: set[Hashable] = set()
         self._rates: dict[str, float] = {}
         self._warm: set[str] = set()
         self._generation = device.generation
@@ -88,13 +91,17 @@ class Executor:
         """
         given = {n: a if isinstance(a, Resident) else np.asarray(a) for n, a in arrays.items()}
         parameters = dict(parameters or {})
-        request = Request(operation, {n: a.shape for n, a in given.items()}, _dtype(given), parameters)
         one = Step(operation, {name: name for name in given}, "out", parameters)
-        if operation in self.catalogue:
-            return self.run([one], given, ["out"], between=between)["out"]
+        shaped = (one.key, tuple([(a.shape, a.dtype) for a in given.values()]), variant)
+        if shaped in self._fitting or operation in self.catalogue:
+            return self.run([one], given, ["out"], between=between, variant=variant)["out"]
+        request = Request(operation, {n: a.shape for n, a in given.items()}, _dtype(given), parameters)
         planned = self._plan(request, variant)
         pieces = host_slices(request, self.device.traits, self.device.ledger.budget_bytes, planned)
         if pieces is None:
+            if len(self._fitting) >= KEPT_FITTING:
+                self._fitting.clear()
+            self._fitting.add(shaped)
             return self.run([one], given, ["out"], between=between, variant=variant)["out"]
         out = np.empty(pieces.out_shape, _dtype(given))
         for number, piece in enumerate(pieces.pieces):
@@ -145,7 +152,7 @@ class Executor:
             self._drop(key)
         if resident.buffer is not None and resident.generation == self.device.generation:
             self.device.free(resident.buffer)
-        resident.buffer = None
+        resident.buffer, resident.generation = None, RELEASED
 
     def trim(self) -> None:
         """Free every buffer that only serves speed: pooled, staged, and those of compiled runs."""
@@ -167,12 +174,11 @@ class Executor:
         if self._generation != self.device.generation:
             self._forget()
         for feed in feeds.values():
-            if isinstance(feed, Resident):
+            if isinstance(feed, Resident) and feed.generation != self._generation:
                 self._settle(feed)
         compiled = self._prepared(steps, feeds, outputs, variant, fused)
-        for name, feed in feeds.items():
-            if not isinstance(feed, Resident) and name in compiled.feeds:
-                write_array(self.device, compiled.feeds[name], feed)
+        for name, buffer in compiled.feeds.items():
+            write_array(self.device, buffer, cast("Array", feeds[name]))
         self._submit_all(compiled, between)
         return compiled.results.fetch(self.device, self._buffers)
 
@@ -188,7 +194,7 @@ class Executor:
             tuple([one.key for one in steps]),
             tuple(
                 [
-                    (name, feed.shape, feed.dtype, feed.number if isinstance(feed, Resident) else 0)
+                    (name, feed.number) if isinstance(feed, Resident) else (name, feed.shape, feed.dtype)
                     for name, feed in feeds.items()
                 ]
             ),
@@ -221,7 +227,7 @@ class Executor:
         """Dispatch each new pipeline over no groups: drivers compile on first use, and that is not the work's time."""
         cold = [piece for piece in compiled.pieces if piece.program.digest not in self._warm]
         for piece in {piece.program.digest: piece for piece in cold}.values():
-            self._write_uniforms(compiled, piece, 0, 0)
+            self._write_uniforms(compiled, [(piece, 0, 0)])
             self._submit([(piece.call, 1, 1)])
             self._warm.add(piece.program.digest)
         if cold:
@@ -231,7 +237,8 @@ class Executor:
         """Record and submit all pieces, slice by slice. The last submit is waited for by reading back."""
         for batch, planned_s, is_last in self._slices(compiled):
             calls = self._calls(compiled, batch)
-            started = self._submit(calls, compiled.results.copies(self._buffers) if is_last else ())
+            copies = compiled.results.copies(self.device.fast, self._buffers) if is_last else ()
+            started = self._submit(calls, copies)
             if not is_last or planned_s > self.slice_s / 4:
                 self.device.wait()
                 self._learn(batch, planned_s, time.perf_counter() - started)
@@ -275,12 +282,10 @@ class Executor:
         """The dispatches of a slice, whose uniforms are written where they are not yet."""
         if batch is compiled.whole and compiled.calls is not None:
             return compiled.calls
+        self._write_uniforms(compiled, batch)
         limit = self.device.traits.limits.max_groups
-        written = compiled.written
         calls: list[tuple[Call, int, int]] = []
-        for piece, first, count in batch:
-            if written[piece.slot] != (first, count):
-                self._write_uniforms(compiled, piece, first, count)
+        for piece, _, count in batch:
             if count <= limit:
                 calls.append((piece.call, count, 1))
             else:
@@ -309,11 +314,19 @@ class Executor:
         for digest in {piece.program.digest for piece, _, _ in batch}:
             self._rates[digest] = self._rate(digest) * ratio
 
-    def _write_uniforms(self, compiled: Compiled, piece: Piece, first: int, count: int) -> None:
-        data = piece.program.pack(first, count, piece.uniforms)
-        self.device.queue.write_buffer(compiled.uniforms, piece.slot * UNIFORM_STEP, data)
-        compiled.written[piece.slot] = (first, count)
+    def _write_uniforms(self, compiled: Compiled, batch: Sequence[Part]) -> None:
+        """Write, at once, from the first place of uniforms that are not as these parts need them to the last one."""
+        written = compiled.written
+        new = [part for part in batch if written[part[0].slot] != part[1:]]
+        if not new:
+            return
         compiled.calls = None
+        for piece, first, count in new:
+            data, place = piece.program.pack(first, count, piece.uniforms), piece.slot * UNIFORM_STEP
+            compiled.packed[place : place + len(data)] = data
+            written[piece.slot] = (first, count)
+        start, stop = (UNIFORM_STEP * slot for slot in (new[0][0].slot, new[-1][0].slot + 1))
+        self.device.fast.write(compiled.uniforms, start, compiled.packed[start:stop])
 
     # ---- what is kept -----------------------------------------------------------------------------------------------
 

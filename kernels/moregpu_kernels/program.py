@@ -112,7 +112,7 @@ class Programs:
                 {
                     "binding": 0,
                     "visibility": wgpu.ShaderStage.COMPUTE,
-                    "buffer": {"type": "uniform", "has_dynamic_offset": True},
+                    "buffer": {"type": "uniform"},
                 }
             ]
             entries += [

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moregpu_kernels.device import Device, round_up
-from moregpu_kernels.native import Copy
+from moregpu_kernels.native import Copy, Native
 
 Array = NDArray[Any]
 
@@ -103,14 +103,13 @@ class Results:
         total = 0
         for name, result in self.results.items():
             if result.size_bytes and total + result.size_bytes <= STAGING_BYTES:
-                kind = np.dtype(result.dtype)
-                self._staged.append((name, total, kind, result.size_bytes // kind.itemsize, result.shape))
+                self._staged.append((name, total, np.dtype(result.dtype), result.shape))
                 total = round_up(total + result.size_bytes)
             else:
                 self._large.append(name)
         self._staged_bytes = total
 
-    def copies(self, buffers: Buffers) -> list[Copy]:
+    def copies(self, fast: Native, buffers: Buffers) -> list[Copy]:
         """What a run's last submit copies for `fetch`."""
         if not self._staged:
             return []
@@ -118,7 +117,7 @@ class Results:
         known, copies = self._copies
         if known is not staging:
             staged = [(self.results[name], offset) for name, offset, *_ in self._staged]
-            copies = [Copy(one.buffer, 0, staging, offset, round_up(one.size_bytes, 4)) for one, offset in staged]
+            copies = [fast.copy(one.buffer, 0, staging, offset, round_up(one.size_bytes, 4)) for one, offset in staged]
             self._copies = (staging, copies)
         return copies
 
@@ -126,9 +125,11 @@ class Results:
         """Wait for the run, and return its outputs."""
         arrays: dict[str, Array] = {}
         if self._staged:
-            with device.fast.reading(buffers.staging(self._staged_bytes), self._staged_bytes) as mapped:
-                for name, offset, kind, count, shape in self._staged:
-                    arrays[name] = np.frombuffer(mapped, kind, count, offset).reshape(shape).copy()
+            targets: list[tuple[Array, int]] = []
+            for name, offset, kind, shape in self._staged:
+                arrays[name] = array = np.empty(shape, kind)
+                targets.append((array, offset))
+            device.fast.read(buffers.staging(self._staged_bytes), self._staged_bytes, targets)
         if not self._large:
             return arrays
         for name in self._large:
@@ -139,8 +140,8 @@ class Results:
         return {name: arrays[name] for name in self.results}
 
 
-_Staged = tuple[str, int, np.dtype[Any], int, tuple[int, ...]]
-"""Of an output that is staged: its name, offset, dtype, number of elements and shape."""
+_Staged = tuple[str, int, np.dtype[Any], tuple[int, ...]]
+"""Of an output that is staged: its name, offset, dtype and shape."""
 
 
 def write_array(device: Device, buffer: Any, array: Array) -> None:
@@ -151,22 +152,21 @@ def write_array(device: Device, buffer: Any, array: Array) -> None:
     whole = data.size // 4 * 4
     for first in range(0, whole, UPLOAD_BYTES):
         last = min(whole, first + UPLOAD_BYTES)
-        device.queue.write_buffer(buffer, first, data[first:last])
+        device.fast.write(buffer, first, data[first:last])
         if last < whole:
             device.queue.submit([])
     if whole < data.size:
         tail = np.zeros(4, np.uint8)
         tail[: data.size - whole] = data[whole:]
-        device.queue.write_buffer(buffer, whole, tail)
+        device.fast.write(buffer, whole, tail)
 
 
 def _read_large(device: Device, buffers: Buffers, result: Result, target: NDArray[np.uint8]) -> None:
     staging = buffers.staging(STAGING_BYTES)
     for first in range(0, target.size, STAGING_BYTES):
         size = min(STAGING_BYTES, target.size - first)
-        device.fast.submit((), [Copy(result.buffer, first, staging, 0, round_up(size, 4))])
-        with device.fast.reading(staging, round_up(size, 4)) as mapped:
-            target[first : first + size] = np.frombuffer(mapped, np.uint8)[:size]
+        device.fast.submit((), [device.fast.copy(result.buffer, first, staging, 0, round_up(size, 4))])
+        device.fast.read(staging, round_up(size, 4), [(target[first : first + size], 0)])
 
 
 def _bytes_of(array: Array) -> NDArray[np.uint8]:

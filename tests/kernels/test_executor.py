@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from moregpu_kernels import executor as executor_module
 from moregpu_kernels.device import Device
 from moregpu_kernels.errors import BadBinding, BadShape, BudgetExceeded
 from moregpu_kernels.executor import Executor
@@ -30,6 +31,35 @@ def test_a_run_that_fits_a_slice_is_one_submit(executor: Executor):
     out = executor.run(steps, {"x": x}, ["t59"], fused=False)["t59"]
     np.testing.assert_allclose(out, 61 * x, rtol=1e-5)
     assert executor.submits - before == 1
+
+
+def test_what_runs_again_is_neither_planned_nor_told_its_uniforms_again(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+):
+    own = Executor(device)
+    x = own.upload(numbers(64))
+    planned, written = Counted(executor_module.plan), Counted(device.fast.write)
+    monkeypatch.setattr(executor_module, "plan", planned)
+    monkeypatch.setattr(device.fast, "write", written)
+    add = [step("vector_add", {"a": f"t{i - 1}" if i else "x", "b": "x"}, f"t{i}") for i in range(20)]
+    for _ in range(3):
+        np.testing.assert_array_equal(own.apply("relu", {"a": x}), np.maximum(x.array, 0))
+        own.run(add, {"x": x}, ["t19"], fused=False)
+    assert planned.calls == 1
+    # One for each pipeline's first use, and then one for each run, whose uniforms lie side by side.
+    assert written.calls == 4
+    own.release(x)
+
+
+class Counted:
+    """A function, and how often it was called."""
+
+    def __init__(self, function: Any):
+        self.function, self.calls = function, 0
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        self.calls += 1
+        return self.function(*arguments, **named)
 
 
 def test_intermediates_share_buffers(device: Device):

@@ -7,7 +7,6 @@ import pytest
 from moregpu_kernels.device import Device, is_native_error
 from moregpu_kernels.executor import Executor
 from moregpu_kernels.fuse import step
-from moregpu_kernels.native import Copy
 
 
 def test_what_is_recorded_directly_is_what_wgpu_py_would_record(device: Device):
@@ -20,7 +19,7 @@ def test_what_is_recorded_directly_is_what_wgpu_py_would_record(device: Device):
     encoder = device.native.create_command_encoder()
     stage = encoder.begin_compute_pass()
     stage.set_pipeline(piece.program.pipeline)
-    stage.set_bind_group(0, piece.group, (0,))
+    stage.set_bind_group(0, piece.group)
     stage.dispatch_workgroups(piece.groups)
     stage.end()
     device.queue.submit([encoder.finish()])
@@ -36,9 +35,13 @@ def test_a_staging_buffer_is_read_again_and_again(device: Device):
     source = device.buffer(256)
     for number in (1, 2, 3):
         device.queue.write_buffer(source, 0, np.full(4, number, np.uint32))
-        device.fast.submit((), [Copy(source, 0, staging, 0, 16)])
-        with device.fast.reading(staging, 16) as mapped:
-            assert list(np.frombuffer(mapped, np.uint32)) == [number] * 4
+        device.fast.submit((), [device.fast.copy(source, 0, staging, 0, 16)])
+        first, rest = np.empty(1, np.uint32), np.empty(3, np.uint32)
+        device.fast.read(staging, 16, [(rest, 4), (first, 0)])
+        assert [*first, *rest] == [number] * 4
+    with pytest.raises(ValueError, match="16 that are mapped"):
+        device.fast.read(staging, 16, [(rest, 8)])
+    device.fast.read(staging, 16, [(rest, 4)])
     device.free(staging)
     device.free(source)
 
@@ -53,7 +56,10 @@ def test_a_submit_that_the_driver_refuses_raises_and_the_next_one_is_done(device
         device.fast.submit([(compiled.pieces[0].call, too_many, 1)])
     assert is_native_error(raised.value)
     with pytest.raises(Exception, match="same buffer") as raised:
-        device.fast.submit((), [Copy(compiled.uniforms, 0, compiled.uniforms, 0, 1 << 40)])
+        device.fast.submit((), [device.fast.copy(compiled.uniforms, 0, compiled.uniforms, 0, 1 << 40)])
+    assert is_native_error(raised.value)
+    with pytest.raises(Exception, match=r"overrun|bounds|size") as raised:
+        device.fast.write(compiled.uniforms, 0, bytes(1 << 20))
     assert is_native_error(raised.value)
     np.testing.assert_array_equal(executor.run(relu, {"x": np.full(4, 3, np.float32)}, ["y"])["y"], 3.0)
 
@@ -63,7 +69,7 @@ def test_submitting_to_a_lost_device_raises(device: Device):
     source, target = lost.buffer(256), lost.buffer(256, staging=True)
     lost.native.destroy()
     with pytest.raises(Exception) as raised:
-        lost.fast.submit((), [Copy(source, 0, target, 0, 16)])
+        lost.fast.submit((), [lost.fast.copy(source, 0, target, 0, 16)])
     assert is_native_error(raised.value)
 
 
@@ -71,6 +77,6 @@ def test_reading_on_a_lost_device_raises_and_does_not_wait(device: Device):
     lost = Device(device.info, 1 << 20)
     staging = lost.buffer(256, staging=True)
     lost.native.destroy()
-    with pytest.raises(Exception) as raised, lost.fast.reading(staging, 16):
-        pass
+    with pytest.raises(Exception) as raised:
+        lost.fast.read(staging, 16, [])
     assert is_native_error(raised.value)
