@@ -25,6 +25,8 @@ Array = NDArray[Any]
 
 BENCH_SIZES: Final = (256, 512, 1024)
 BENCH_RUNS: Final = 5
+LARGEST_SIZE: Final = 16_384
+"""Each of a product's three matrices takes 1 GiB then."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command.add_argument("--device", help="an adapter's key, or its beginning (see info)")
         if name in ("bench", "tune"):
             command.add_argument(
-                "--size", type=int, action="append", help="square products of this size, and nothing else"
+                "--size", type=_side, action="append", help="square products of this size, and nothing else"
             )
     options = parser.parse_args(arguments)
     run: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -171,6 +173,13 @@ def _requests(options: argparse.Namespace) -> Iterator[Request]:
     yield Request("softmax", {"a": (4096, 128)})
     yield Request("layernorm", {"a": (1024, 768)})
     yield Request("gemv_q4_0", {"quants": (1024, 32 * 4), "scales": (1024, 32), "x": (1024,)})
+
+
+def _side(text: str) -> int:
+    """The side of a product's matrices; argparse says what is wrong with others."""
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= LARGEST_SIZE):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: give a whole number from 1 to {LARGEST_SIZE:,}")
+    return int(text)
 
 
 def _name(request: Request) -> str:

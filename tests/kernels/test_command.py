@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from moregpu_kernels.__main__ import main
 from moregpu_kernels.device import Device
 
 
@@ -36,6 +37,14 @@ def test_an_unknown_device_is_one_line_and_status_2(device: Device):
     done = command("check", "--device", "vulkan:voodoo")
     assert done.returncode == 2
     assert "there are: " in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("size", ["0", "-3", "x", "1e3", "99999999999999999999"])
+def test_a_size_that_is_none_is_refused_before_anything_is_measured(size: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        main(["tune", f"--size={size}"])
+    assert ended.value.code == 2
+    assert f"{size!r} is no size: give a whole number from 1 to 16,384" in capsys.readouterr().err
 
 
 @pytest.mark.slow

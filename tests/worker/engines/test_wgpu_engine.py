@@ -14,6 +14,7 @@ from moregpu_kernels.reference import expect
 from moregpu.errors import EngineError
 from moregpu.worker.engines.unfit import DeviceUnfit
 from moregpu.worker.engines.wgpu_engine import WgpuEngine
+from moregpu.worker.slicing import DutySlicer
 from moregpu.workloads.protocol import TaskStopped
 
 Array = np.ndarray[Any, Any]
@@ -85,6 +86,33 @@ def test_the_throttle_is_asked_between_submits_and_can_stop_the_work(engine: Wgp
             engine.run("matmul", arrays, {}, Watching(stop_after=1))
     # The engine goes on as if nothing had happened.
     found = engine.run("matmul", arrays, {}, Watching())["out"]
+    assert (expect("matmul", arrays, {}, "float32").ratio(found) <= 1.0).all()
+
+
+def test_no_slice_is_submitted_between_a_pause_and_its_end(engine: WgpuEngine) -> None:
+    if not engine.is_software:
+        pytest.skip("missing: work long enough to be paused in the middle of")
+    arrays = operands("matmul", 768)
+    engine.run("matmul", arrays, {}, Watching())
+    paused_at: list[int] = []
+    stood: list[int] = []
+
+    def listen(timeout_s: float) -> None:
+        if not paused_at:
+            paused_at.append(engine.executor.submits)
+            slicer.set_duty(0.0)
+        elif timeout_s > 0.0:  # it waits for what the agent says next
+            stood.append(engine.executor.submits)
+            slicer.set_duty(1.0 if len(stood) == 3 else 0.0)
+
+    slicer = DutySlicer(listen, lambda _share, _paused: None)
+    slicer.set_duty(1.0)
+    slicer.begin(None)
+    before = engine.executor.submits
+    found = engine.run("matmul", arrays, {}, slicer)["out"]
+    # Paused after its first slices, it stood until it might go on, and then did what was left.
+    assert stood == [paused_at[0]] * 3
+    assert before < paused_at[0] < engine.executor.submits
     assert (expect("matmul", arrays, {}, "float32").ratio(found) <= 1.0).all()
 
 
