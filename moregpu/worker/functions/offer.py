@@ -8,6 +8,7 @@ from pathlib import Path
 from moregpu.worker.config import WorkerConfig
 from moregpu.worker.environments.cache import Environments
 from moregpu.worker.functions.probe import find_level
+from moregpu.worker.functions.proven import Proven
 from moregpu.worker.functions.room import FunctionRoom, RoomOwner
 from moregpu.worker.sandbox.level import Level
 
@@ -63,7 +64,7 @@ async def offer_functions(config: WorkerConfig, folder: Path) -> FunctionOffer:
     """Look what confines here, unless nobody's functions are wanted anyway."""
     if KIND not in config.allowed_kinds:
         return FunctionOffer(config, folder, Level(isolation="none", why=("functions are off",)))
-    level = await find_level(folder / "functions", _environments(config, folder))
+    level = await find_level(folder / "functions", _environments(config, folder), Proven(folder / "sandbox.json"))
     return FunctionOffer(config, folder, level)
 
 

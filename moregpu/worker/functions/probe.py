@@ -22,6 +22,7 @@ from moregpu.worker.environments.cache import Environments
 from moregpu.worker.functions.calls import CallTask
 from moregpu.worker.functions.frames import Span
 from moregpu.worker.functions.lane import Lane
+from moregpu.worker.functions.proven import Proven
 from moregpu.worker.sandbox.attempts import attempts
 from moregpu.worker.sandbox.box import Box, Isolation, Runtime, code_folder
 from moregpu.worker.sandbox.level import Level, Who, candidates, readable_paths, whose
@@ -37,10 +38,11 @@ _SOCKETS = (
 )  # fmt: skip
 
 
-async def find_level(folder: Path, environments: Environments | None = None) -> Level:
+async def find_level(folder: Path, environments: Environments | None = None, proven: Proven | None = None) -> Level:
     """Try what this machine has, the best first; the first that nothing gets out of is the level.
 
-    `environments` gives the Python to try it with; by default one of its own in `folder`, for this once.
+    `environments` gives the Python to try it with; by default one of its own in `folder`, for this once. What `proven`
+    knows to hold is not tried again.
     """
     who = whose()
     why: list[str] = []
@@ -50,13 +52,19 @@ async def find_level(folder: Path, environments: Environments | None = None) -> 
         runtime = await (environments or Environments(folder / "environments")).base()
     except MoreGPUError as error:
         return Level(isolation="none", why=(str(error),), who=who, has_python=False)
+    known = proven.level(who, runtime) if proven is not None else None
+    if known is not None:
+        return known
     for isolation, missing in candidates():
         if missing:
             why.append(missing)
             continue
         trouble = await try_level(isolation, who, runtime, folder / isolation)
         if not trouble:
-            return Level(isolation=isolation, why=tuple(why), who=who)
+            level = Level(isolation=isolation, why=tuple(why), who=who)
+            if proven is not None:
+                proven.keep(level, runtime)
+            return level
         why.append(f"{isolation}: {trouble}")
     return Level(isolation="none", why=tuple(why) or ("this system has no sandbox that is supported here",), who=who)
 
