@@ -167,6 +167,25 @@ def test_a_cell_of_a_notebook_runs_on_the_pool(installed: Pool) -> None:
     assert "open_file" not in shell.user_ns
 
 
+def test_the_last_expression_of_a_pools_cell_is_shown_as_in_any_cell(installed: Pool) -> None:
+    interactive = pytest.importorskip("IPython.core.interactiveshell")
+    shell = interactive.InteractiveShell()
+    shell.run_line_magic("load_ext", "moregpu")
+
+    def shown_of(cell: str) -> Any:
+        ran = shell.run_cell(f"%%pool timeout=60\n{cell}")
+        ran.raise_error()
+        return ran.result
+
+    assert shown_of("z = 4\n(z, [z * 2])") == (4, [8])
+    assert shell.user_ns["z"] == 4
+    assert shown_of("z + 1;  # quietly") is None
+    assert shown_of("z = 5") is None
+    assert shown_of("'a;b'") == "a;b"
+    odd = "class Odd:\n    def __repr__(self):\n        return 'odd \\x1b[2J'\nOdd()"
+    assert repr(shown_of(odd)) == "odd \\x1b[2J"
+
+
 def test_coroutines_await_calls(functions: LoopbackPool) -> None:
     async def work() -> tuple[Any, Any, Any]:
         async with AsyncPool(functions.connect()) as pool:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+import io
 import shlex
+import tokenize
 from typing import Any
 
 from moregpu.client.functions.accelerate import default_pool
+from moregpu.encoding.failures import shown
 from moregpu.errors import InvalidRequest
 
+MOST_TEXT = 20_000
+"""Of the text of a value that does not travel."""
+
+_NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 _NUMBERS = ("timeout", "cores", "retries")
 _TEXTS = ("memory", "vram", "python", "group")
 
@@ -16,15 +23,20 @@ _TEXTS = ("memory", "vram", "python", "group")
 def load_ipython_extension(shell: Any) -> None:
     """Called by IPython for `%load_ext moregpu`."""
 
-    def pool(line: str, cell: str) -> None:
+    def pool(line: str, cell: str) -> Any:
         """Run the cell on the pool: `%%pool timeout=60 requires=numpy,pandas gpu`.
 
-        Names that it uses are sent with it; names that it binds come back, as far as they travel as data.
+        Names that it uses are sent with it; names that it binds come back, as far as they travel as data. The value of
+        its last expression is shown, unless a semicolon ends it; of what does not travel, its text.
         """
         used, bound = names_of(cell)
         known = {name: shell.user_ns[name] for name in used if name in shell.user_ns and not name.startswith("_")}
         calls = default_pool().calls(allow_pickle=True, **options_of(line))  # type: ignore[arg-type]
-        shell.user_ns.update(calls.submit(run_cell, cell, known, sorted(bound)).result())
+        given, value, text = calls.submit(run_cell, cell, known, sorted(bound)).result()
+        shell.user_ns.update(given)
+        if ends_quietly(cell):
+            return None
+        return value if text is None else AsText(text)
 
     shell.register_magic_function(pool, magic_kind="cell", magic_name="pool")
 
@@ -39,6 +51,25 @@ def names_of(cell: str) -> tuple[set[str], set[str]]:
             continue  # they are code: run the cell that makes them here, too
         bound |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     return used, bound
+
+
+def ends_quietly(cell: str) -> bool:
+    """Whether a semicolon ends it: as anywhere in IPython, nothing is shown then."""
+    last = ""
+    for token in tokenize.generate_tokens(io.StringIO(cell).readline):
+        if token.type not in _NO_CODE:
+            last = token.string
+    return last == ";"
+
+
+class AsText:
+    """A value that stayed on the worker: what its `repr` said there."""
+
+    def __init__(self, text: str):
+        self._text = shown(text)
+
+    def __repr__(self) -> str:
+        return self._text
 
 
 def options_of(line: str) -> dict[str, Any]:
@@ -59,18 +90,24 @@ def options_of(line: str) -> dict[str, Any]:
     return options
 
 
-def run_cell(cell: str, known: dict[str, Any], bound: list[str]) -> dict[str, Any]:
-    """Run a cell; on the worker, in the sandbox."""
+def run_cell(cell: str, known: dict[str, Any], bound: list[str]) -> tuple[dict[str, Any], Any, str | None]:
+    """Run a cell; on the worker, in the sandbox.
+
+    Gives what it bound, its last expression's value, and the text of one that does not travel.
+    """
     from moregpu.encoding import Unencodable, encode
 
+    def travels(value: Any) -> bool:
+        try:
+            encode(value)
+        except Unencodable:
+            return False
+        return True
+
     names = {"__name__": "__main__", **known}
-    exec(compile(cell, "<cell>", "exec"), names)  # noqa: S102
-    given: dict[str, Any] = {}
-    for name in bound:
-        if name in names:
-            try:
-                encode(names[name])
-            except Unencodable:
-                continue
-            given[name] = names[name]
-    return given
+    tree = ast.parse(cell)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "<cell>", "exec"), names)  # noqa: S102
+    value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names) if last is not None else None  # noqa: S307
+    given = {name: names[name] for name in bound if name in names and travels(names[name])}
+    return (given, value, None) if travels(value) else (given, None, repr(value)[:MOST_TEXT])
