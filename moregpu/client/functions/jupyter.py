@@ -106,8 +106,12 @@ def run_cell(cell: str, known: dict[str, Any], bound: list[str]) -> tuple[dict[s
 
     names = {"__name__": "__main__", **known}
     tree = ast.parse(cell)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last = tree.body[-1] if tree.body else None
+    if isinstance(last, ast.Expr):
+        tree.body.pop()
     exec(compile(tree, "<cell>", "exec"), names)  # noqa: S102
-    value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names) if last is not None else None  # noqa: S307
+    value = None
+    if isinstance(last, ast.Expr):
+        value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)  # noqa: S307
     given = {name: names[name] for name in bound if name in names and travels(names[name])}
     return (given, value, None) if travels(value) else (given, None, repr(value)[:MOST_TEXT])
