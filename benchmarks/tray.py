@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 from benchmarks import report
 from benchmarks.report import Result, result
 from moregpu.cli.loopback import LoopbackPool
@@ -24,6 +26,12 @@ from tests.tray.desktop import Desktop, compute_processes, desktop, spent, until
 STARTS = 7
 IDLE_S = 30.0
 PAUSES = 5
+FIRST = 5
+UNLOAD_S = 3
+"""The engine leaves memory after ten minutes without a task, unless `unload_s` says otherwise: here it does."""
+
+SETTLED_S = 10.0
+"""After the start, what only the start needed is given back."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -47,6 +55,7 @@ def measured(command: list[str] | None) -> list[Result]:
             local.start_coordinator()
             with local.connect() as pool:
                 found += _idle(place / "idle", command, pool)
+                found += _first_task(place / "first", command, pool)
                 found += _pause_and_quit(place / "busy", command, pool)
     return found
 
@@ -63,19 +72,60 @@ def _start_to_icon(place: Path, command: list[str] | None) -> Result:
 
 
 def _idle(place: Path, command: list[str] | None, pool: Pool) -> list[Result]:
+    """What all of its processes cost together; the pool has measured it, and its engine has left memory."""
     with desktop(place, command=command, MOREGPU_YIELD="on") as found:
-        process = found.tray.start("join", "--yes", given=pool.invite(InviteRequest(owner="eva")).line)
-        found.tray.until(lambda told: told["view"]["status"]["worker"])
-        time.sleep(15.0)
-        before, begun = _cpu_s(process.pid), time.monotonic()
+        process = _joined(found, pool)
+        time.sleep(SETTLED_S)
+        until(lambda: not process.children(recursive=True))
+        before, begun = spent(_tree(process)), time.monotonic()
         time.sleep(IDLE_S)
-        share = (_cpu_s(process.pid) - before) / (time.monotonic() - begun)
-        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-        memory = next(int(line.split()[1]) / 1000 for line in lines if line.startswith("VmRSS"))
+        share = (spent(_tree(process)) - before) / (time.monotonic() - begun)
+        memory = [each.memory_full_info() for each in _tree(process)]
+    note = f"of {len(memory)} process{'es' if len(memory) > 1 else ''} together"
     return [
-        result("idle", [100 * share], "% of a core", "lower", 0.5),
-        result("memory, no engine loaded", [memory], "MB", "lower", 60.0),
+        result("idle", [100 * share], "% of a core", "lower", 0.5, note=note),
+        result(
+            "memory, no engine loaded: PSS", [sum(each.pss for each in memory) / 1e6], "MB", "lower", 60.0, note=note
+        ),
+        result(
+            "memory, no engine loaded: RSS", [sum(each.rss for each in memory) / 1e6], "MB", "lower", 60.0, note=note
+        ),
     ]
+
+
+def _first_task(place: Path, command: list[str] | None, pool: Pool) -> list[Result]:
+    """From submit to result of a small job: the first after idling waits for the engine, the next does not."""
+    cold: list[float] = []
+    warm: list[float] = []
+    with desktop(place, command=command, MOREGPU_YIELD="off") as found:
+        process = _joined(found, pool)
+        _small_job_s(pool)  # not before it was measured
+        for _ in range(FIRST):
+            until(lambda: not process.children(recursive=True))
+            cold.append(_small_job_s(pool))
+            warm.append(_small_job_s(pool))
+        found.tray.say("quit")
+        process.wait(20)
+    return [result("a small job, the first after idling", cold, "s"), result("a small job right after it", warm, "s")]
+
+
+def _joined(found: Desktop, pool: Pool) -> psutil.Process:
+    settings = found.tray.home / "config"
+    settings.mkdir(parents=True)
+    (settings / "config.toml").write_text(f"[worker]\nunload_s = {UNLOAD_S}\n")
+    process = found.tray.start("join", "--yes", given=pool.invite(InviteRequest(owner="eva")).line)
+    found.tray.until(lambda told: told["view"]["status"]["worker"])
+    return psutil.Process(process.pid)
+
+
+def _small_job_s(pool: Pool) -> float:
+    begun = time.monotonic()
+    pool.submit_job(KernelSpec(operation="vector_add", size=1000, seed=1, name="small", check="none")).result()
+    return time.monotonic() - begun
+
+
+def _tree(process: psutil.Process) -> list[psutil.Process]:
+    return [process, *process.children(recursive=True)]
 
 
 def _pause_and_quit(place: Path, command: list[str] | None, pool: Pool) -> list[Result]:
@@ -115,11 +165,6 @@ def _pause(found: Desktop, pid: int) -> float:
     until(lambda: "Resume" in found.panel.menu())
     found.panel.click("Resume")
     return last - clicked
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -93,7 +93,9 @@ def _run(given: argparse.Namespace) -> int:
     instance = Instance.claim(NAME)
     if instance is None:
         return _show_the_other()
-    _save_memory()
+    from moregpu.platform.memory import one_arena
+
+    one_arena()
     from moregpu.platform import logs, paths
     from moregpu.worker.home import worker_folder
     from moregpu_tray.app import App
@@ -128,17 +130,6 @@ def _defect() -> int:
         pass  # then nobody can read it anyway
     sys.stderr.write(f"moregpu-tray: an error of its own; details are in {log}\n")
     return 1
-
-
-def _save_memory() -> None:
-    """One malloc arena for all threads (glibc's M_ARENA_MAX): 8 MB less, measured; they hardly allocate at once."""
-    if sys.platform == "linux":
-        import ctypes
-
-        try:
-            ctypes.CDLL(None).mallopt(-8, 1)
-        except AttributeError:
-            pass  # another C library
 
 
 def _show_the_other() -> int:

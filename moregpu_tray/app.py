@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import logging
 import os
 import signal
@@ -21,6 +19,7 @@ import msgspec
 from moregpu.errors import InvalidRequest, MoreGPUError
 from moregpu.platform import autostart
 from moregpu.platform.instance import Instance
+from moregpu.platform.memory import give_back
 from moregpu.wire.invite import parse_invite
 from moregpu.wire.messages import EVERYBODY
 from moregpu.wire.text import clean
@@ -266,7 +265,7 @@ class App:
 
     def _started(self) -> None:
         _log.info("the tray runs; icon: %s", self._backend.name)
-        later = threading.Timer(SETTLED_S, _give_back)
+        later = threading.Timer(SETTLED_S, give_back)
         later.daemon = True
         later.start()
         self._show()
@@ -332,16 +331,6 @@ class App:
     def _end(self) -> None:
         self._instance.close()
         logging.shutdown()
-
-
-def _give_back() -> None:
-    """Give the system what starting up took and does not need any more (glibc)."""
-    gc.collect()
-    if sys.platform == "linux":
-        try:
-            ctypes.CDLL(None).malloc_trim(0)
-        except AttributeError:
-            pass  # another C library
 
 
 def _sixteenths(view: View) -> int:

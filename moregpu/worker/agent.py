@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from random import Random, SystemRandom
+from typing import TYPE_CHECKING
 
 from moregpu.blobs.cache import SealedCache
 from moregpu.errors import KeyringLocked, MoreGPUError, NotConfigured
@@ -28,7 +29,6 @@ from moregpu.worker.decisions import Action, Admitted, Close, Obey, Refusal, Run
 from moregpu.worker.devices import lent_cores, machine_name, system_text, version
 from moregpu.worker.duties import Duties, Sense
 from moregpu.worker.functions.offer import FunctionOffer, offer_functions
-from moregpu.worker.functions.room import FunctionRoom
 from moregpu.worker.home import WorkerHome
 from moregpu.worker.probes.senses import Senses
 from moregpu.worker.results import SETTLE_S, KeptResults
@@ -38,6 +38,9 @@ from moregpu.worker.throttle.devices import Kind
 from moregpu.worker.throttle.schedule import parse_schedule
 from moregpu.worker.transfers import Transfers
 from moregpu.worker.work import RESIDENT_SHARE, Work
+
+if TYPE_CHECKING:
+    from moregpu.worker.functions.room import FunctionRoom
 
 _log = logging.getLogger(__name__)
 
@@ -257,7 +260,7 @@ class Agent:
                 case Admitted(welcome=welcome):
                     self._admitted(welcome)
                     self._approved = not welcome.pending
-                    self._warm_up()
+                    self._try_out()
                     self._show(self._settled_state(), self._limits.decision.reason)
                 case Obey(limits=limits, approved=approved):
                     self._approved = approved
@@ -267,12 +270,12 @@ class Agent:
                 case Refusal(error=error, again=again):
                     raise Refused(error, again)
 
-    def _warm_up(self) -> None:
-        """Start the best device's process before it is needed; the others start with their first task."""
+    def _try_out(self) -> None:
+        """See that the best device opens; each device's process starts with its first task, and not before."""
         working = (compute for compute in self._computes.values() if not compute.aside)
         best = next(working, None)
         if best is not None:
-            best.warm_up()
+            best.try_out()
 
     def _put_aside(self, device: str, reason: str, waiting: list[LeaseRef]) -> None:
         """A device is gone: what waits for it goes back, and the pool learns by a new Hello what is left.
@@ -285,7 +288,7 @@ class Agent:
         if self._connections is not None:
             self._connections.renew(f"{device} is put aside")
         self._decide_now()
-        self._warm_up()
+        self._try_out()
 
     def _taken_back(self, device: str) -> None:
         """A device works again: the pool learns by a new Hello that it is there."""

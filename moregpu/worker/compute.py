@@ -111,7 +111,10 @@ class _Given(msgspec.Struct, kw_only=True):
 
 
 class Compute:
-    """One device. The child is started by the first task, and unloaded after `unload_s` without one."""
+    """One device. The child is started by the first task, and unloaded after `unload_s` without one.
+
+    While nothing is to be computed there is no child: an engine that waits for work takes 40 MB and more.
+    """
 
     def __init__(
         self,
@@ -157,13 +160,24 @@ class Compute:
         self._timer: asyncio.TimerHandle | None = None
         self._look_at = 0.0  # when the timer is due
         self._closed = False
+        self._is_trial = False
 
     # -- what the agent asks
 
     def warm_up(self) -> None:
-        """Start the child before it is needed."""
+        """Start the child before it is needed: a task is on its way."""
+        self._is_trial = False
         if self._child is None and self._start_at is None and not self._closed and not self.aside:
             self._start()
+
+    def try_out(self) -> None:
+        """See whether a graphics adapter opens: its child ends as soon as it has, unless a task has come meanwhile.
+
+        Once is enough: what fails later is found by the task that it fails. The CPU is always there.
+        """
+        if self._adapter and not self.driver and self._child is None:
+            self.warm_up()
+            self._is_trial = True
 
     def give(
         self, task: RunTask, raw: bytes = b"", region: Region | None = None, residents: Sequence[Region] = ()
@@ -230,7 +244,7 @@ class Compute:
     # -- the child's life
 
     def _start(self) -> None:
-        self._start_at = None
+        self._start_at, self._is_trial = None, False
         adapter = (self._adapter,) if self._adapter else ()
         facts = (self.device, self._memory_bytes, *adapter)
         # Graphics drivers print as they please.
@@ -268,9 +282,12 @@ class Compute:
         if reason:
             self._replace(reason)
         elif not self._given and now - self._idle_since > self._unload_s:
-            child, self._child = self._child, None
-            self._look_no_more()
-            child.kill()
+            self._unload(self._child)
+
+    def _unload(self, child: ChildProcess) -> None:
+        self._child = None
+        self._look_no_more()
+        child.kill()
 
     def _awoken(self, now: float) -> None:
         """Count no silence from before this moment: the child slept, too, or could not be heard."""
@@ -386,7 +403,10 @@ class Compute:
                 self.driver, self._starts_failed = driver, 0
                 if self.aside:
                     self._take_back()
-                self._begin_next()
+                if self._is_trial:
+                    self._unload(child)
+                else:
+                    self._begin_next()
             case Beat(number=number, share=share):
                 if share is not None and number in self._given:
                     self._owner.progressed(number, min(max(share, 0.0), 1.0))

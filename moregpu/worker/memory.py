@@ -90,11 +90,12 @@ class RegionPool:
             closed.append(oldest)
         return closed
 
-    def close(self) -> None:
-        """Close what is free."""
-        for region in self._free:
+    def clear(self) -> list[Region]:
+        """Close what is free; returns it (the child forgets it)."""
+        closed, self._free = self._free, []
+        for region in closed:
             region.close()
-        self._free.clear()
+        return closed
 
 
 def offsets(sizes: Iterable[int]) -> tuple[list[int], int]:

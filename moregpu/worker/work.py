@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from moregpu.errors import EngineError, MoreGPUError
 from moregpu.jobs import Tensor
+from moregpu.platform.memory import give_back
 from moregpu.wire.messages import MAX_INLINE_BYTES, Assignment, LeaseRef, ResultEntry, TaskError
 from moregpu.wire.statement import Described, Ran, content_digest, described, statement_of
 from moregpu.worker.compute import Compute
 from moregpu.worker.frames import Done, Place
-from moregpu.worker.functions.room import FunctionRoom
 from moregpu.worker.leases import Key, is_tiny, key_of
 from moregpu.worker.memory import Region, RegionPool, offsets
 from moregpu.worker.places import (
@@ -36,6 +37,9 @@ from moregpu.worker.residents import Resident, Residents
 from moregpu.worker.session import WorkerSession
 from moregpu.worker.transfers import Transfers
 from moregpu.workloads.function.spec import SHARED
+
+if TYPE_CHECKING:
+    from moregpu.worker.functions.room import FunctionRoom
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +59,7 @@ class _Work(msgspec.Struct, kw_only=True):
     ref: LeaseRef
     number: int
     compute: Compute | FunctionRoom
+    is_function: bool
     inputs: dict[str, Described] = {}
     region: Region | None = None
     residents: dict[str, Resident] = {}  # inputs that are kept open
@@ -130,10 +135,15 @@ class Work:
     def run(self, assignment: Assignment) -> None:
         """Start on a task; what becomes of it is told to the session."""
         ref = LeaseRef(task=assignment.task, attempt=assignment.attempt, token=assignment.token)
-        compute = self.rooms.get(assignment.kind) or self._compute_for(assignment.device)
+        room = self.rooms.get(assignment.kind)
         work = _Work(
-            assignment=assignment, ref=ref, number=self._next, compute=compute, unwanted=asyncio.Event()
-        )  # fmt: skip
+            assignment=assignment,
+            ref=ref,
+            number=self._next,
+            compute=room or self._compute_for(assignment.device),
+            is_function=room is not None,
+            unwanted=asyncio.Event(),
+        )
         self._next += 1
         self._by_key[key_of(ref)] = work
         self._by_number[work.number] = work
@@ -171,7 +181,7 @@ class Work:
             self._unloading.cancel()
         self._residents.clear()
         self._shared.clear()
-        self._regions.close()
+        self._regions.clear()
 
     # -- tiny tasks
 
@@ -223,12 +233,12 @@ class Work:
                 return
             region: Region | None = None
             try:
+                work.compute.warm_up()  # while inputs are fetched
                 await self._hold(work)
                 names, sizes = layout(work.assignment, work.residents)
                 starts, size = offsets(sizes)
-                is_function = isinstance(work.compute, FunctionRoom)
                 # A region that was used before holds what it held: a stranger's process gets one that never was.
-                region = work.region = self._regions.fresh(size) if is_function else self._regions.take(size)
+                region = work.region = self._regions.fresh(size) if work.is_function else self._regions.take(size)
                 await self._through(work, region, dict(zip(names, starts, strict=True)))
             except MoreGPUError as error:
                 self._fail(work, TaskError(code=error.code, message=str(error), fault="worker"))
@@ -239,17 +249,16 @@ class Work:
                 self._let_go(work)
                 if region is None:
                     pass
-                elif isinstance(work.compute, FunctionRoom):
+                elif work.is_function:
                     region.close()  # a stranger's process may hold on to it: nobody else's values ever lie there
                 else:
                     work.compute.forget(self._regions.give(region))
 
     async def _hold(self, work: _Work) -> None:
         """Find the inputs that are kept open, and open those that from now on are to be."""
-        is_function = isinstance(work.compute, FunctionRoom)
-        residents = self._shared if is_function else self._residents
+        residents = self._shared if work.is_function else self._residents
         for name, tensor in work.assignment.inputs.items():
-            if is_function and not name.startswith(SHARED):
+            if work.is_function and not name.startswith(SHARED):
                 continue
             closed: list[Region] = []
             resident = residents.take(tensor, closed)
@@ -259,7 +268,7 @@ class Work:
             if not resident.opened:
                 try:
                     await self._transfers.open_whole(resident, work.unwanted)
-                    if is_function:
+                    if work.is_function:
                         resident.region.seal()  # a stranger's process must not change what the next one reads
                 except BaseException:
                     residents.drop(resident)
@@ -276,7 +285,8 @@ class Work:
     def _unload(self) -> None:
         self._unloading = None
         self._shared.clear()
-        self._children_forget(self._residents.clear())
+        self._children_forget([*self._residents.clear(), *self._regions.clear()])
+        give_back()
 
     def _children_forget(self, closed: list[Region]) -> None:
         for compute in self._computes.values():
@@ -315,7 +325,7 @@ class Work:
             return
         work.inputs |= contents
         self._session.computed(work.ref)
-        if isinstance(work.compute, FunctionRoom):
+        if work.is_function:
             self._done_tiny(work, answer, work.raw)
             if work.driver is not None and work.driver is not asyncio.current_task():
                 await work.driver

@@ -113,6 +113,24 @@ def test_it_joins_computes_pauses_by_a_click_and_tells_what_ran(steady: Desktop,
     assert not any(child.is_running() for child in children)
 
 
+def test_while_it_idles_it_is_one_process_and_keeps_no_memory_of_tasks(steady: Desktop, pool: Pool) -> None:
+    settings = steady.tray.home / "config"
+    settings.mkdir(mode=0o700, parents=True)
+    (settings / "config.toml").write_text("[worker]\nunload_s = 2\n")
+    steady.tray.home.chmod(0o700)
+    process = psutil.Process(joined(steady, pool).pid)
+    measured(steady.tray, pool)
+
+    def idles() -> bool:
+        shared = [each.path for each in process.memory_maps() if "memfd:moregpu" in each.path]
+        return process.children(recursive=True) == [] and shared == []
+
+    for seed in (1, 2):
+        job = pool.submit_job(KernelSpec(operation="matmul", size=1200, seed=seed, check="none"))
+        job.result(timeout_s=100)
+        until(idles)
+
+
 def test_input_makes_it_step_back_and_the_reason_is_shown(tmp_path: Path, pool: Pool) -> None:
     with desktop(tmp_path) as place:
         place.tray.start("join", "--yes", given=invite(pool))

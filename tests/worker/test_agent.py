@@ -163,6 +163,20 @@ def test_heartbeats_go_on_while_the_child_is_busy(tmp_path: Path) -> None:
     tell(tmp_path, story, heartbeat_s=0.05)
 
 
+def test_a_worker_that_idles_has_no_compute_process(tmp_path: Path) -> None:
+    async def story(coordinator: Coordinator, machine: Machine) -> None:
+        await coordinator.until(lambda: machine.seen[-1].state == "online")
+        assert children() == []
+        (hello,) = coordinator.all(Hello)
+        assert [(device.id, device.engine) for device in hello.devices] == [("cpu", "numpy")]
+        for number in (1, 2):
+            await coordinator.assign(tiny(number, VALUES))
+            assert (await coordinator.result(number)).error is None
+            await coordinator.until(lambda: children() == [])
+
+    tell(tmp_path, story, unload_s=0.3)
+
+
 def test_a_pause_hands_back_what_waits_keeps_what_runs_and_goes_on_later(tmp_path: Path) -> None:
     async def story(coordinator: Coordinator, machine: Machine) -> None:
         assert machine.agent is not None

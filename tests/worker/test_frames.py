@@ -76,4 +76,4 @@ def test_a_region_is_given_again_to_whoever_needs_as_much() -> None:
     assert other is not first
     regions.give(first)
     regions.give(other)
-    regions.close()
+    regions.clear()

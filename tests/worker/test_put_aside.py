@@ -110,6 +110,44 @@ def test_an_adapter_that_is_gone_is_put_aside_at_once() -> None:
 
 
 @pytest.mark.slow
+def test_a_gpu_is_tried_once_and_its_process_does_not_stay(adapter: str) -> None:
+    async def story(compute: Compute, owner: Watching) -> None:
+        compute.try_out()
+        assert compute.pid is not None
+        await owner.until(lambda: compute.pid is None)
+        assert compute.driver and not compute.aside and not compute.replaced
+        compute.try_out()
+        assert compute.pid is None, "it is known to open"
+        hand(compute, 1)
+        await right(owner, 1)
+        assert compute.pid is not None, "what has computed stays for what comes next"
+
+    on_gpu(adapter, story)
+
+
+@pytest.mark.slow
+def test_a_task_that_comes_while_a_gpu_is_tried_is_computed_by_the_same_process(adapter: str) -> None:
+    async def story(compute: Compute, owner: Watching) -> None:
+        compute.try_out()
+        first = compute.pid
+        hand(compute, 1)
+        await right(owner, 1)
+        assert compute.pid == first
+
+    on_gpu(adapter, story)
+
+
+def test_a_gpu_that_does_not_open_is_found_before_it_has_a_task() -> None:
+    async def story(compute: Compute, owner: Watching) -> None:
+        compute.try_out()
+        await owner.until(lambda: bool(owner.aside))
+        assert owner.aside[0][0] == "gpu0" and "no-such-card" in owner.aside[0][1]
+        assert owner.ended == {} and compute.pid is None
+
+    on_gpu("vulkan:no-such-card", story)
+
+
+@pytest.mark.slow
 def test_a_driver_that_hangs_is_put_aside(adapter: str) -> None:
     async def story(compute: Compute, owner: Watching) -> None:
         hand(compute, 1)
@@ -237,6 +275,7 @@ def test_the_pool_learns_that_a_device_is_put_aside_and_that_it_is_back(
         agent = machine.agent
         assert agent is not None and offered(coordinator) == ["gpu0", "cpu"]
         gpu = agent._computes["gpu0"]  # pyright: ignore[reportPrivateUsage]
+        await coordinator.until(lambda: bool(gpu.driver) and gpu.pid is None)  # it was tried, and does not stay
         for _ in range(2):
             gpu.warm_up()
             await coordinator.until(lambda: gpu.pid is not None)

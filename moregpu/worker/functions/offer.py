@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from moregpu.worker.config import WorkerConfig
-from moregpu.worker.environments.cache import Environments
-from moregpu.worker.functions.probe import find_level
-from moregpu.worker.functions.proven import Proven
-from moregpu.worker.functions.room import FunctionRoom, RoomOwner
 from moregpu.worker.sandbox.level import Level
+
+# The rest is loaded where somebody's functions are let in: a megabyte of memory that most workers never need.
+if TYPE_CHECKING:
+    from moregpu.worker.environments.cache import Environments
+    from moregpu.worker.functions.room import FunctionRoom, RoomOwner
 
 KIND = "function"
 
@@ -47,6 +49,8 @@ class FunctionOffer:
         """Where functions run; None where they are not offered. Call on the event loop."""
         if not self.is_open:
             return None
+        from moregpu.worker.functions.room import FunctionRoom
+
         environments = _environments(self._config, self._folder)
         room = FunctionRoom(
             owner,
@@ -64,11 +68,16 @@ async def offer_functions(config: WorkerConfig, folder: Path) -> FunctionOffer:
     """Look what confines here, unless nobody's functions are wanted anyway."""
     if KIND not in config.allowed_kinds:
         return FunctionOffer(config, folder, Level(isolation="none", why=("functions are off",)))
+    from moregpu.worker.functions.probe import find_level
+    from moregpu.worker.functions.proven import Proven
+
     level = await find_level(folder / "functions", _environments(config, folder), Proven(folder / "sandbox.json"))
     return FunctionOffer(config, folder, level)
 
 
 def _environments(config: WorkerConfig, folder: Path) -> Environments:
+    from moregpu.worker.environments.cache import Environments
+
     return Environments(
         folder / "environments", downloads=config.python_downloads, most_bytes=config.environments_bytes
     )
