@@ -10,7 +10,6 @@ import os
 import secrets
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,9 +17,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
+import numpy as np
 import psutil
 
 from benchmarks import function_work as work
@@ -28,7 +28,25 @@ from benchmarks import function_work as work
 cloudpickle.register_pickle_by_value(work)
 
 Calls = list[dict[str, Any]]
+Figures = dict[str, list[float]]
 RUNS = 5
+
+BIG_BYTES = 200_000_000
+"""There and back, in one argument and one result."""
+
+
+class Size(NamedTuple):
+    """How much of it one system is given."""
+
+    maps: int = 500
+    arrays: int = 50
+    big_bytes: int = BIG_BYTES
+    kills: int = RUNS
+
+
+FULL = Size()
+SIZES = {"gpumesh": Size(maps=100, arrays=10, big_bytes=0, kills=1), "processpool": Size(kills=1)}
+"""What takes minutes else: gpumesh moves megabytes a second, and starts no worker again."""
 
 
 class System(Protocol):
@@ -42,27 +60,39 @@ class System(Protocol):
         """End one worker by SIGKILL."""
         ...
 
+    def wait_for_two(self) -> None:
+        """Wait until two workers are there, where one that was killed comes back."""
+        ...
+
     def stop(self) -> None:
         """End."""
         ...
 
 
-def measure(system: System, maps: int = 500) -> dict[str, float]:
-    """The figures of one system: medians of five."""
+def measure(system: System, size: Size = FULL) -> Figures:
+    """The figures of one system: each run's value, by name."""
     system.map(work.trivial, [{"i": i} for i in range(4)])
     one = [_timed(system, work.trivial, [{"i": i}]) for i in range(15)]
-    many = [maps / _timed(system, work.trivial, [{"i": i} for i in range(maps)]) for _ in range(RUNS)]
-    arrays = [50 * 4.194304 / _timed(system, work.four_mib, [{"i": i} for i in range(50)]) for _ in range(RUNS)]
+    many = [size.maps / _timed(system, work.trivial, [{"i": i} for i in range(size.maps)]) for _ in range(RUNS)]
+    array_calls = [{"i": i} for i in range(size.arrays)]
+    arrays = [size.arrays * 4.194304 / _timed(system, work.four_mib, array_calls) for _ in range(RUNS)]
+    figures = {"one_ms": [1e3 * spent for spent in one], "map_s": many, "array_mb_s": arrays}
+    if size.big_bytes:
+        big = np.random.default_rng(0).random(size.big_bytes // 8)
+        figures["big_s"] = [_timed(system, work.echo, [{"array": big}]) for _ in range(RUNS)]
+    figures["kill_s"] = [_with_a_kill(system) for _ in range(size.kills)]
+    return figures
+
+
+def _with_a_kill(system: System) -> float:
+    """Twenty calls, while one of two workers is killed after a second."""
+    system.wait_for_two()
     timer = threading.Timer(1.0, system.kill_one)
     timer.start()
-    killed = _timed(system, work.sleeper, [{"i": i, "seconds": 0.25} for i in range(20)])
-    timer.join()
-    return {
-        "one_ms": 1e3 * statistics.median(one),
-        "map_s": statistics.median(many),
-        "array_mb_s": statistics.median(arrays),
-        "kill_s": killed,
-    }
+    try:
+        return _timed(system, work.sleeper, [{"i": i, "seconds": 0.25} for i in range(20)])
+    finally:
+        timer.join()
 
 
 def _timed(system: System, function: Callable[..., Any], calls: Calls) -> float:
@@ -70,7 +100,9 @@ def _timed(system: System, function: Callable[..., Any], calls: Calls) -> float:
     results = system.map(function, calls)
     spent = time.perf_counter() - begun
     assert len(results) == len(calls)
-    if function is not work.four_mib:
+    if function is work.echo:
+        assert np.array_equal(results[0], calls[0]["array"])
+    elif function is not work.four_mib:
         assert results == [function(**{**call, **({"seconds": 0} if "seconds" in call else {})}) for call in calls]
     return spent
 
@@ -89,6 +121,9 @@ class Dask:
 
     def kill_one(self) -> None:
         os.kill(next(iter(self.cluster.workers.values())).process.process.pid, signal.SIGKILL)
+
+    def wait_for_two(self) -> None:
+        self.client.wait_for_workers(2, timeout=60)
 
     def stop(self) -> None:
         self.client.close()
@@ -117,6 +152,9 @@ class Ray:
         if found:
             os.kill(found[0].pid, signal.SIGKILL)
 
+    def wait_for_two(self) -> None:
+        self.map(work.trivial, [{"i": i} for i in range(4)])
+
     def stop(self) -> None:
         self.ray.shutdown()
 
@@ -135,6 +173,9 @@ class Processpool:
 
     def kill_one(self) -> None:
         """It would not survive."""
+
+    def wait_for_two(self) -> None:
+        """They are."""
 
     def stop(self) -> None:
         self.pool.shutdown(wait=False, cancel_futures=True)
@@ -182,6 +223,9 @@ class Gpumesh:
     def kill_one(self) -> None:
         os.kill(self.processes[1].pid, signal.SIGKILL)
 
+    def wait_for_two(self) -> None:
+        """They were, at the start."""
+
     def stop(self) -> None:
         for process in self.processes:
             process.kill()
@@ -200,7 +244,7 @@ def main() -> None:
     name = sys.argv[1]
     system = SYSTEMS[name]()
     try:
-        figures = measure(system, 100 if name == "gpumesh" else 500)
+        figures = measure(system, SIZES.get(name, FULL))
     finally:
         system.stop()
     print(json.dumps(figures), flush=True)
