@@ -174,6 +174,22 @@ def test_two_gpus_share_the_work_and_one_goes_on_where_the_other_hangs(tmp_path:
             assert "gpu0 is put aside" in local.log("gina")
 
 
+@pytest.mark.slow
+def test_where_no_vulkan_driver_is_the_cpu_computes_and_the_status_says_why(tmp_path: Path) -> None:
+    with LoopbackPool(tmp_path / "home", {"VK_DRIVER_FILES": str(tmp_path / "none.json")}) as local:
+        local.start_coordinator()
+        local.start_worker("gina", "--engine", "gpu", "--device", "vulkan:")
+        local.wait_for_workers()
+        with local.connect() as pool:
+            assert devices(pool) == ["cpu"]
+            assert ran_on(product(pool, 300)) == {"cpu"}
+            assert "on the CPU (no adapter here is called vulkan:)" in local.log("gina")
+            # What only a GPU may do waits, and says for what.
+            waiting = pool.benchmark("matmul", 64, engine="gpu")
+            until(lambda: "no worker here offers a GPU" in waiting.status().waiting_reason)
+            waiting.cancel()
+
+
 def test_a_weight_that_comes_again_stays_on_the_gpu_and_results_stay_right(pool: Pool) -> None:
     weight = np.random.default_rng(0).standard_normal((500, 600), np.float32)
     pool.upload_weight("again", weight)
