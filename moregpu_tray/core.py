@@ -51,6 +51,7 @@ class Core:
         self._agent: Agent | None = None
         self._invited = (self._folder / ENROLMENT).exists()  # perhaps never answered yet
         self._view = View(paused=config.paused, joined=self._invited)
+        self._pause_ends: float | None = None  # by the clock that nobody sets
         self._wanted = threading.Event()  # something for the thread to look at
         self._halted = False
         self._idle = threading.Event()  # the thread has let go of the folder
@@ -86,6 +87,7 @@ class Core:
         """Compute nothing, at once; nothing is lost."""
         until = None if for_s is None else time.time() + for_s
         with self._lock:
+            self._pause_ends = None if for_s is None else time.monotonic() + for_s
             if not until_restart and for_s is None:
                 self._config = msgspec.structs.replace(self._config, paused=True)
             self._show(paused=True, paused_until=until, until_restart=until_restart)
@@ -108,12 +110,12 @@ class Core:
             fields |= {"schedule": self._config.schedule if schedule is None else schedule}
             self._config = WorkerConfig.checked(**fields)
             if self._agent is not None:
-                view = self._view
+                paused = self._view.paused
                 self._agent.set_limits(
-                    Limits(ceiling=self._config.ceiling, schedule=self._config.schedule, paused=view.paused)
+                    Limits(ceiling=self._config.ceiling, schedule=self._config.schedule, paused=paused)
                 )
-                if view.paused_until is not None:
-                    self._agent.pause(max(0.0, view.paused_until - time.time()))
+                if paused and self._pause_ends is not None:
+                    self._agent.pause(max(0.0, self._pause_ends - time.monotonic()))
             self._observe(self._view)
 
     def set_kinds(self, kinds: tuple[str, ...] | None) -> None:
@@ -223,9 +225,9 @@ class Core:
 
     async def _whole_life(self, agent: Agent) -> None:
         """The agent's life; a pause that began before it is carried on."""
-        until = self._view.paused_until
-        if until is not None:
-            asyncio.get_running_loop().call_soon(agent.pause, max(0.0, until - time.time()))
+        ends = self._pause_ends
+        if self._view.paused and ends is not None:
+            asyncio.get_running_loop().call_soon(agent.pause, max(0.0, ends - time.monotonic()))
         if self._stopping or self._halted:
             return
         await agent.run()
@@ -241,11 +243,12 @@ class Core:
         secrets = self._view.secrets
         if not secrets and status.worker:  # then the keys were read, and where they lie is known
             secrets = home.told()
-        paused = self._view.paused
-        until = self._view.paused_until
-        if until is not None and time.time() >= until:
-            paused, until = False, None
-        self._show(status=status, joined=True, secrets=secrets, paused=paused, paused_until=until)
+        shown: dict[str, object] = {"status": status, "joined": True, "secrets": secrets}
+        # Whether a pause is over is the agent's to say: the clock on the wall may be set meanwhile.
+        if self._view.status.owner_paused and not status.owner_paused:
+            self._show(**shown, paused=False, paused_until=None, until_restart=False)
+        else:
+            self._show(**shown)
 
     def _ran(self, assignment: Assignment, seconds: float) -> None:
         self._history.note(

@@ -416,6 +416,7 @@ class Agent:
             computes_on=self._computes_on,
             aside="; ".join(f"{device} is put aside: {why}" for device, why in self._aside.items()),
             functions_off=self._functions_off,
+            owner_paused=self._limits.owner.paused,
         )
         if status != self._shown:
             self._shown = status

@@ -38,6 +38,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     computes_on: str = ""  # the devices, in words
     aside: str = ""  # which devices are put aside, and why
     functions_off: str = ""  # why functions stay off though the owner lets them in
+    owner_paused: bool = False  # the owner said so, and neither took it back nor is the time over
 
     @property
     def line(self) -> str:
