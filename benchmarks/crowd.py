@@ -17,8 +17,8 @@ from moregpu.wire.api import InviteRequest
 
 _LOOK_S = 0.02
 
-INVITED_TOGETHER = 250
-"""Workers of one invite. An invite's row names everybody who used it, and is written at each use."""
+INVITED_TOGETHER = 2_500
+"""Workers of one invite."""
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):

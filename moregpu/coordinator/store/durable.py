@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from moregpu.coordinator.store.book import Book
 from moregpu.coordinator.store.commits import CommittedBook
@@ -26,7 +27,7 @@ from moregpu.coordinator.store.protocol import (
     Voted,
     WorkerRow,
 )
-from moregpu.jobs import JobState
+from moregpu.jobs import JOB_ENDED, JobState
 from moregpu.wire.api import Event, JobChange, Problem, ResultManifest
 from moregpu.wire.messages import LeaseRef
 
@@ -72,12 +73,13 @@ class BookStore(CommittedBook):
     ) -> list[JobRow]:
         self._must_be_open()
         wanted = JobFilter(submitter, None if states is None else frozenset(states), kind, before)
-        in_memory = set(self._book.jobs.rows)
-        asked = limit + len(self._book.ended)
-        from_disk = await self._read(lambda: self._disk.ended_jobs(wanted, asked))
-        # A job that was let go while the disk was read is in neither of the two sets for sure; so look again.
-        rows = {row.id: row for row in from_disk if row.id not in in_memory or row.id not in self._book.jobs.rows}
-        rows.update({row.id: row for row in self._book.jobs.rows.values() if matches(row, wanted)})
+        rows: dict[str, JobRow] = {}
+        if wanted.states is None or wanted.states & JOB_ENDED:  # those that have not ended are all in memory
+            rows = {row.id: row for row in await self._read(lambda: self._disk.ended_jobs(wanted, limit))}
+        # Looked at after the disk: what was let go of meanwhile is in what it said, and what both have counts as here.
+        alive = self._book.jobs.rows
+        newest_first = sorted(alive, reverse=True)  # as good as sorted already: a walk at the speed of memory
+        rows.update({id: alive[id] for id in islice((id for id in newest_first if matches(alive[id], wanted)), limit)})
         return [rows[id] for id in sorted(rows, reverse=True)[:limit]]
 
     async def find_jobs(self, prefix: str, submitter: str | None = None) -> list[str]:

@@ -14,6 +14,9 @@ from moregpu.coordinator.store.table import Journal, Table
 
 DAY_S = 86400.0
 
+MAX_USED_BY = 16
+"""Workers that an invite's row names: those that used it last, whatever invite they came by since."""
+
 
 class Registry:
     """Their tables, and the steps that change them."""
@@ -57,11 +60,14 @@ class Registry:
         known = self.workers.get(worker.id)
         if known is not None and (known.revoked or known.wi_pub != worker.wi_pub):
             return None
-        if worker.id in row.used_by:
+        if worker.id in row.used_by or (known is not None and known.invite == row.id):
             return known
         if row.uses_left <= 0 or not wall < row.expires_at:
             return None
-        self.invites.put(invite, replace(row, uses_left=row.uses_left - 1, used_by=(*row.used_by, worker.id)))
+        # Who used it last says so in its own row: named here as well they would be written anew at each use, all of
+        # a fleet that comes by one invite.
+        used_by = (*row.used_by, worker.id)[-MAX_USED_BY:]
+        self.invites.put(invite, replace(row, uses_left=row.uses_left - 1, used_by=used_by))
         enrolled = replace(
             worker,
             owner=row.owner or row.id,

@@ -153,7 +153,7 @@ class InviteRow(Row, frozen=True, kw_only=True):
     auto_approve: bool = True
     created_at: float = 0.0
     created_by: str = ""
-    used_by: tuple[str, ...] = ()  # worker ids; the same worker presenting it again is let in
+    used_by: tuple[str, ...] = ()  # newest worker ids; one presenting it again is let in
 
 
 class TokenRow(Row, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from moregpu.coordinator.ledger import verify
 from moregpu.coordinator.store.protocol import BlobRow, TokenRow
+from moregpu.coordinator.store.registry import MAX_USED_BY
 from moregpu.wire.api import Event
 from tests.coordinator.store import rows
 from tests.coordinator.store.conftest import Pool
@@ -60,6 +61,21 @@ def test_the_same_worker_presenting_its_invite_again_is_let_in_even_after_its_ti
         assert await pool.store.enrol(rows.worker_row("w-1"), "i-1", SECRET, pool.clock.epoch) == row
         impostor = rows.worker_row("w-1", wi_pub=bytes(32))
         assert await pool.store.enrol(impostor, "i-1", SECRET, pool.clock.epoch) is None
+
+    tell(story)
+
+
+def test_a_fleet_comes_by_one_invite_whose_row_stays_small_and_each_may_present_it_again(tell: Tell) -> None:
+    async def story(pool: Pool) -> None:
+        await pool.store.add_invite(rows.invite("i-1", uses_left=100))
+        fleet = [rows.worker_row(f"w-{number}") for number in range(100)]
+        let_in = [await pool.store.enrol(worker, "i-1", SECRET, pool.clock.epoch) for worker in fleet]
+        assert None not in let_in
+        assert await pool.store.enrol(rows.worker_row("w-100"), "i-1", SECRET, pool.clock.epoch) is None
+        await pool.restart()
+        (invite,) = await pool.store.invites()
+        assert invite.uses_left == 0 and len(invite.used_by) <= MAX_USED_BY
+        assert [await pool.store.enrol(worker, "i-1", SECRET, pool.clock.epoch) for worker in fleet] == let_in
 
     tell(story)
 
