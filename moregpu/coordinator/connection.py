@@ -1,7 +1,8 @@
 """One worker's socket: a reader that opens what comes, a writer that seals at the moment of writing.
 
-The writer lives while there is something to say: ten thousand workers are mostly silent, and a task that waits takes as
-much memory as all else that a connection keeps here.
+Where the socket has room, all that was said in one turn of the loop is written at its end, without a task; one lives
+only while there is more to say than goes out. (Ten thousand workers are mostly silent, and a task that waits takes as
+much memory as all else that a connection keeps here.)
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from moregpu.coordinator.protocol import WorkerSocket
+from moregpu.coordinator.protocol import PromptSocket, WorkerSocket
 from moregpu.errors import HandshakeFailed
 from moregpu.wire.messages import FromCoordinator, FromWorker
 from moregpu.wire.session import Channel
@@ -31,7 +32,8 @@ LAST_WORDS_S = 5.0
 class Connection:
     """Runs a channel over a socket until either end closes or breaks it."""
 
-    __slots__ = ("_cut", "_ending", "_later", "_reader", "_receive", "_socket", "_writer", "channel", "peer")
+    __slots__ = ("_cut", "_ending", "_later", "_prompt", "_reader", "_receive", "_socket", "_soon", "_writer",
+                 "channel", "peer")  # fmt: skip
 
     def __init__(
         self,
@@ -42,6 +44,8 @@ class Connection:
         self.peer = socket.peer
         self.channel = channel
         self._socket = socket
+        self._prompt = socket if isinstance(socket, PromptSocket) else None
+        self._soon = False
         self._receive = receive
         self._reader: asyncio.Task[object] | None = None
         self._writer: asyncio.Task[None] | None = None
@@ -55,6 +59,8 @@ class Connection:
         try:
             await self._read()
             self._reader = None
+            if self._soon and self._prompt is not None:
+                self._say(self._prompt)
             if self._ending is not None and self._writer is not None:
                 await asyncio.wait({self._writer}, timeout=LAST_WORDS_S)
         except asyncio.CancelledError:
@@ -83,7 +89,7 @@ class Connection:
         self.channel.send(message)
         if not may_wait:
             self._speak()
-        elif self._later is None and self._writer is None:
+        elif self._later is None and self._writer is None and not self._soon:
             self._later = asyncio.get_running_loop().call_later(PATIENCE_S, self._speak)
 
     def end(self, code: int, reason: str) -> None:
@@ -124,7 +130,31 @@ class Connection:
 
     def _speak(self) -> None:
         self._hurry()
-        if self._writer is None:
+        if self._writer is not None or self._soon:
+            return
+        if self._prompt is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write())
+        else:
+            self._soon = True
+            asyncio.get_running_loop().call_soon(self._say, self._prompt)
+
+    def _say(self, socket: PromptSocket) -> None:
+        """Say all that waits, at once; what does not go out is a task's."""
+        self._soon = False
+        try:
+            while socket.has_room:
+                record = self.channel.next_record()
+                if record is None:
+                    socket.flush()
+                    if self._ending is not None:
+                        self.abort()
+                    return
+                socket.put(record)
+        except Exception:
+            log.exception("a connection failed", extra={"peer": self.peer})
+            self.abort()
+        else:
+            socket.flush()
             self._writer = asyncio.get_running_loop().create_task(self._write())
 
     async def _write(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any, cast
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
+from websockets.frames import apply_mask as apply_mask  # pyright: ignore[reportPrivateImportUsage] — in C where built
 from websockets.http11 import Request
 from websockets.protocol import Protocol, Side
 from websockets.server import ServerProtocol
@@ -35,6 +36,10 @@ MAX_UNSENT_BYTES = 1 << 20
 
 TOGETHER_BYTES = 16 * 1024
 """What is sent in one turn of the loop is written together, up to so much: one TLS record, one system call."""
+
+WHOLE = 0x82
+"""First byte of a frame that is one whole binary message; a client's second is `MASKED` and the length."""
+MASKED = 0x80
 
 _GONE = "the other end of the WebSocket is gone"
 
@@ -94,8 +99,8 @@ class HandingProtocol(WebSocketsSansIOProtocol):
 class TakenSocket(asyncio.Protocol):
     """The hub's `WorkerSocket`: whole binary messages over one connection."""
 
-    __slots__ = ("_closing", "_connections", "_drained", "_gone", "_paused", "_transport", "_unread", "_unwritten",
-                 "_waiting", "_ws", "peer")  # fmt: skip
+    __slots__ = ("_begun", "_careful", "_closing", "_connections", "_drained", "_gone", "_out", "_paused", "_transport",
+                 "_unread", "_unwritten", "_waiting", "_ws", "peer")  # fmt: skip
 
     def __init__(self, peer: str, transport: asyncio.Transport, ws: ServerProtocol, connections: set[Any]) -> None:
         self.peer = peer
@@ -104,6 +109,9 @@ class TakenSocket(asyncio.Protocol):
         self._ws = Protocol(Side.SERVER, max_size=ws.max_message_size, logger=ws.logger)
         self._connections = connections
         self._unread: list[bytes] = []
+        self._begun = b""  # a message whose end has yet to come
+        self._careful = False  # something else than whole messages came: the library reads from here on
+        self._out: list[bytes] = []  # frames that wait to be written
         self._unwritten = 0  # bytes that wait for the end of this turn of the loop
         self._waiting: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -135,14 +143,32 @@ class TakenSocket(asyncio.Protocol):
             await asyncio.shield(self._drained)
         if self._gone:
             raise ConnectionError(_GONE)
-        try:
-            self._ws.send_binary(data)
-        except InvalidState as error:
-            raise ConnectionError(_GONE) from error
         if not self._unwritten:
             asyncio.get_running_loop().call_soon(self._write)
-        self._unwritten += len(data)
+        self.put(data)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `put` may be called: the other end reads, and the socket is open."""
+        return self._drained is None and not self._gone
+
+    def put(self, data: bytes) -> None:
+        """Take one message, to be written with `flush`."""
+        size = len(data)
+        if size < 126:
+            head = bytes((WHOLE, size))
+        elif size < 1 << 16:
+            head = bytes((WHOLE, 126, size >> 8, size & 255))
+        else:
+            head = bytes((WHOLE, 127)) + size.to_bytes(8, "big")
+        self._out += (head, data)
+        self._unwritten += size + len(head)
         if self._unwritten > TOGETHER_BYTES:
+            self._write()
+
+    def flush(self) -> None:
+        """Write what was put, all together."""
+        if self._out:
             self._write()
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
@@ -157,6 +183,10 @@ class TakenSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
+        if not self._careful:
+            data = self._read_plain(data)
+            if not data:
+                return
         self._ws.receive_data(data)
         for event in self._ws.events_received():
             if isinstance(event, Frame):
@@ -196,6 +226,25 @@ class TakenSocket(asyncio.Protocol):
         self._transport.close()
 
     # -- inside
+
+    def _read_plain(self, data: bytes) -> bytes:
+        """Take whole messages off the front, as nearly all that comes is. The rest is for the library, from here on."""
+        data, self._begun = self._begun + data if self._begun else data, b""
+        at, end = 0, len(data)
+        while at < end and data[at] == WHOLE:
+            size = data[at + 1] - MASKED if end - at >= 2 else 0
+            begin = at + 6
+            if size == 126 and end - at >= 4:
+                size, begin = data[at + 2] << 8 | data[at + 3], at + 8
+            elif not 0 <= size <= 126:
+                break  # longer than any message may be, or not masked
+            if end < begin + size:
+                self._begun = data[at:]
+                return b""
+            self.received(apply_mask(data[begin : begin + size], data[begin - 4 : begin]))
+            at = begin + size
+        self._careful = at < end
+        return data[at:]
 
     def _took(self, frame: Frame) -> None:
         """A frame. Records are never split into several, and nobody sends text: such a frame ends the session."""
@@ -239,7 +288,8 @@ class TakenSocket(asyncio.Protocol):
 
     def _write(self) -> None:
         self._unwritten = 0
-        data = b"".join(self._ws.data_to_send())
+        out, self._out = self._out, []
+        data = b"".join(out + self._ws.data_to_send())
         if data and not self._transport.is_closing():
             self._transport.write(data)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -68,6 +68,24 @@ class WorkerSocket(Protocol):
         ...
 
     peer: str  # address for rate limits and logs; "" when it is not the real one
+
+
+@runtime_checkable
+class PromptSocket(Protocol):
+    """What a socket has besides that takes messages without being waited for, as long as there is room."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `put` may be called: the other end reads, and the socket is open."""
+        ...
+
+    def put(self, data: bytes) -> None:
+        """Take one message; it goes with `flush`."""
+        ...
+
+    def flush(self) -> None:
+        """Write what was put, all together."""
+        ...
 
 
 class BlobRight(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,11 +8,14 @@ import socket
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any, cast
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import Protocol, Side
+from websockets.server import ServerProtocol
 
 from moregpu.coordinator.cork import Corked
 from moregpu.coordinator.handover import EXTENSION, MAX_UNREAD, MAX_UNSENT_BYTES, HandingProtocol, TakenSocket
@@ -80,6 +83,55 @@ def test_messages_come_whole_and_in_order_after_the_route_has_returned() -> None
             assert link.close_code == 1000
 
     asyncio.run(run())
+
+
+def frame(data: bytes, mask: bytes, first: int = 0x82) -> bytes:
+    """As a client sends it."""
+    size = len(data)
+    head = bytes([first, 0x80 + size]) if size < 126 else bytes([first, 0x80 + 126]) + size.to_bytes(2, "big")
+    return head + mask + bytes(byte ^ mask[at % 4] for at, byte in enumerate(data))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_messages_are_whole_however_the_stream_is_cut(seed: int) -> None:
+    """And whatever else comes between them: a ping, after which the library reads."""
+    rng = Random(seed)
+    messages = [rng.randbytes(rng.choice((0, 1, 5, 125, 126, 127, 300, 5000))) for _ in range(12)]
+    frames = [frame(message, rng.randbytes(4)) for message in messages]
+    if seed % 2:
+        frames.insert(rng.randrange(12), frame(b"ping", rng.randbytes(4), 0x89))
+    stream = b"".join(frames)
+    cuts = sorted(rng.choices(range(len(stream)), k=rng.choice((0, 3, 40))))
+    taken = TakenSocket("peer", cast("asyncio.Transport", Silent()), ServerProtocol(), set())
+    for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        taken.data_received(stream[start:stop])
+    assert taken._unread == messages
+
+
+class Silent:
+    """A transport that swallows."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given: 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 65_519, 65_535, 65_536])
+def test_what_is_written_is_what_the_library_would_write(size: int) -> None:
+    written: list[bytes] = []
+
+    class Noted(Silent):
+        def write(self, data: bytes) -> None:
+            written.append(data)
+
+        def is_closing(self) -> bool:
+            return False
+
+    taken = TakenSocket("peer", cast("asyncio.Transport", Noted()), ServerProtocol(), set())
+    taken.put(bytes(size))
+    taken.flush()
+    other = Protocol(Side.SERVER)
+    other.send_binary(bytes(size))
+    assert b"".join(written) == b"".join(other.data_to_send())
 
 
 @pytest.mark.parametrize("nonsense", ["text", ["a text in ", "two frames"], [b"bytes in ", b"two frames"]])
