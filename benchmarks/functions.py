@@ -102,6 +102,16 @@ class Ours:
 
     # -- what the others are not asked for
 
+    def more(self) -> Figures:
+        """What only ours is asked for."""
+        figures = {"cancel_s": [self.cancelled() for _ in range(RUNS)]}
+        self.grown()  # what is kept of a bounded number of jobs is full by then
+        figures["grown_mb"] = [self.grown() for _ in range(RUNS)]
+        if self.isolation != "none" or os.geteuid() != 0:  # else nothing shows functions root's private folders
+            figures["build_s"] = [self.with_numpy(requires) for requires in NUMPYS]
+            figures["reuse_ms"] = self.reused()
+        return figures
+
     def cancelled(self) -> float:
         """Seconds from the cancelling of two calls that run until two others have run in their place."""
         busy = [self.pool.submit(work.sleeper, i=i, seconds=300.0) for i in range(2)]
@@ -154,17 +164,7 @@ def measure_ours(folder: Path) -> tuple[Figures, str]:
     """All of ours, and what confined it."""
     ours = Ours(folder)
     try:
-        figures = measure(ours)
-        ours.wait_for_two()
-        figures["cancel_s"] = [ours.cancelled() for _ in range(RUNS)]
-        ours.grown()  # what is kept of a bounded number of jobs is full by then
-        figures["grown_mb"] = [ours.grown() for _ in range(RUNS)]
-        if ours.isolation == "none" and os.geteuid() == 0:
-            # Nothing shows functions, which are another user's, what root's private folders hold.
-            return figures, ours.isolation
-        figures["build_s"] = [ours.with_numpy(requires) for requires in NUMPYS]
-        figures["reuse_ms"] = ours.reused()
-        return figures, ours.isolation
+        return measure(ours, more=ours.more), ours.isolation
     finally:
         ours.stop()
 
@@ -174,10 +174,11 @@ def measured(peers: list[str]) -> Callable[[], list[Result]]:
 
     def measure_all() -> list[Result]:
         theirs = {name: _apart([_python(), "-m", "benchmarks.function_peers", name]) for name in peers}
-        theirs[OFF] = _apart([sys.executable, "-m", "benchmarks.functions", "--unconfined"])
+        os.sync()
         with tempfile.TemporaryDirectory(prefix="moregpu-bench-") as folder:
             fsync = result("fsync of 4 KiB", [1e3 * spent for spent in fsync_seconds(Path(folder))], "ms")
             figures, isolation = measure_ours(Path(folder))
+        theirs[OFF] = _apart([sys.executable, "-m", "benchmarks.functions", "--unconfined"])
         return [fsync, *_table(figures, isolation, theirs)]
 
     return measure_all

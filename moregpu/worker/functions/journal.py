@@ -94,7 +94,7 @@ class JournalReader:
         if used <= KEPT_BYTES:
             records: bytes | memoryview = os.pread(self.fd, used, _HEAD.size)
         else:
-            private = mmap.mmap(-1, used)  # given back to the system as soon as nobody holds it
+            private = mmap.mmap(-1, used, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # gone when nobody holds it
             place = 0
             while place < used and (length := os.preadv(self.fd, [memoryview(private)[place:]], _HEAD.size + place)):
                 place += length
