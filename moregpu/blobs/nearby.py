@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from moregpu.blobs.format import open_range, sealed_size
+from moregpu.blobs.format import Readable, open_range, sealed_size
 from moregpu.blobs.local import LEFT_HERE, Reader
 from moregpu.blobs.stream import SealStream
 from moregpu.errors import StateRefused
@@ -89,8 +89,8 @@ class NearbyBlobs:
         """Whether a blob is to be had here."""
         return os.access(self._root / digest[:2] / digest, os.R_OK)
 
-    def leave(self, plain: memoryview, entropy: Callable[[int], bytes]) -> tuple[str, Blob] | None:
-        """Seal a buffer into a file beside the blobs; returns the file's name and the blob, None where that fails.
+    def leave(self, pieces: Sequence[Readable], entropy: Callable[[int], bytes]) -> tuple[str, Blob] | None:
+        """Seal a value's pieces into a file beside the blobs; returns its name and the blob, None where that fails.
 
         The coordinator takes it over when it is asked to (`Upload-Here`), or throws it away in time.
         """
@@ -106,8 +106,9 @@ class NearbyBlobs:
                 while sealed:
                     sealed = sealed[os.write(file, sealed) :]
 
-            stream = SealStream(len(plain), write, entropy)
-            stream.write(plain)
+            stream = SealStream(sum(memoryview(piece).nbytes for piece in pieces), write, entropy)
+            for piece in pieces:
+                stream.write(piece)
             return name, stream.finish()
         except OSError:
             path.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import http.client
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 from blake3 import blake3
@@ -80,9 +80,13 @@ class BlobHTTP:
 
         Below `RESUMABLE_BYTES` a cut connection means another sealing under another key.
         """
-        view = memoryview(plain).cast("B")
-        if (blob := self._upload_here(view, entropy)) is not None:
+        return self.upload_pieces([plain], entropy)
+
+    def upload_pieces(self, pieces: Sequence[Readable], entropy: Callable[[int], bytes] = os.urandom) -> Blob:
+        """The same of a value in pieces, which are joined only where they have to be."""
+        if (blob := self._upload_here(pieces, entropy)) is not None:
             return blob
+        view = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces)).cast("B")
         if len(view) >= RESUMABLE_BYTES:
             return self._upload_resumable(view, entropy)
 
@@ -104,15 +108,16 @@ class BlobHTTP:
 
         return self._calls.retrying(attempt)
 
-    def _upload_here(self, plain: memoryview, entropy: Callable[[int], bytes]) -> Blob | None:
+    def _upload_here(self, pieces: Sequence[Readable], entropy: Callable[[int], bytes]) -> Blob | None:
         """Leave a file for the coordinator to take over; None where that is not to be done, or was refused."""
-        if self._nearby is None or len(plain) < nearby.LEAST_BYTES:
+        size = sum(memoryview(piece).nbytes for piece in pieces)
+        if self._nearby is None or size < nearby.LEAST_BYTES:
             return None
-        left = self._nearby.leave(plain, entropy)
+        left = self._nearby.leave(pieces, entropy)
         if left is None:
             return None
         name, blob = left
-        headers = {"Content-Length": "0", "Upload-Length": str(sealed_size(len(plain))), "Upload-Here": name}
+        headers = {"Content-Length": "0", "Upload-Length": str(sealed_size(size)), "Upload-Here": name}
 
         def attempt() -> None:
             self._calls.request("PUT", f"/v1/blobs/{blob.digest}", headers)

@@ -75,7 +75,7 @@ def test_a_record_that_somebody_changed_does_not_open(found: nearby.NearbyBlobs,
 def test_a_file_that_is_left_becomes_a_blob_once_its_bytes_hash_to_its_name(
     found: nearby.NearbyBlobs, files: BlobFiles, tmp_path: Path
 ) -> None:
-    left = found.leave(memoryview(CONTENT), os.urandom)
+    left = found.leave([CONTENT[:7], memoryview(CONTENT)[7:2_000_000], CONTENT[2_000_000:]], os.urandom)
     assert left is not None
     name, blob = left
     size = (tmp_path / "blobs" / LEFT_HERE / name).stat().st_size
@@ -91,7 +91,7 @@ def test_a_file_that_is_left_becomes_a_blob_once_its_bytes_hash_to_its_name(
 def test_a_file_that_is_not_what_it_is_called_is_no_blob(
     found: nearby.NearbyBlobs, files: BlobFiles, tmp_path: Path, lie: str
 ) -> None:
-    left = found.leave(memoryview(CONTENT), os.urandom)
+    left = found.leave([CONTENT], os.urandom)
     assert left is not None
     name, blob = left
     path = tmp_path / "blobs" / LEFT_HERE / name
@@ -115,7 +115,7 @@ def test_a_file_that_is_not_what_it_is_called_is_no_blob(
 def test_what_was_left_and_never_asked_for_is_thrown_away(
     found: nearby.NearbyBlobs, files: BlobFiles, tmp_path: Path
 ) -> None:
-    assert found.leave(memoryview(CONTENT), os.urandom) is not None
+    assert found.leave([CONTENT], os.urandom) is not None
     folder = tmp_path / "blobs" / LEFT_HERE
     (path,) = folder.iterdir()
     assert files.clean_partials(path.stat().st_mtime - 1) == 0

@@ -104,7 +104,7 @@ class Caller:
         digest = blake3(content).hexdigest()
         if digest in self.scattered:
             return Shared(digest)
-        return self.scattered.put(digest, self._uploaded(content))
+        return self.scattered.put(digest, self._uploaded([content]))
 
     def wait(self) -> None:
         """Wait until every call has its result."""
@@ -181,18 +181,18 @@ class Caller:
         try:
             program = batch.calls[0].program
             buffers: Buffers = [buffer for call in batch.calls for buffer in call.arguments]
-            arguments = joined(buffers) if buffers else b""
+            size = sum(call.size for call in batch.calls)
             shared: dict[str, Tensor] = {}
             for call in batch.calls:
                 shared |= call.shared
             kept = self._programs.get(program.digest)
             if kept is None and len(program.content) > INLINE_PROGRAM_BYTES:
-                kept = self._programs[program.digest] = self._uploaded(program.content)
-            inline = len(arguments) + (0 if kept is not None else len(program.content))
+                kept = self._programs[program.digest] = self._uploaded([program.content])
+            inline = size + (0 if kept is not None else len(program.content))
             spec = batch.spec(
                 self.session,
                 kept or _line(program.content, len(program.content)),
-                _line(arguments, len(arguments)) if inline <= INLINE_BYTES else self._uploaded(arguments),
+                _line(joined(buffers) if buffers else b"", size) if inline <= INLINE_BYTES else self._uploaded(buffers),
                 shared,
             )
             self._ask(batch, spec)
@@ -210,8 +210,9 @@ class Caller:
         except NoLink:
             self._threads().submit(self._by_http, spec, batch)
 
-    def _uploaded(self, content: bytes) -> Tensor:
-        return _line(self._blobs().upload_stream(memoryview(content)), len(content))
+    def _uploaded(self, pieces: Buffers) -> Tensor:
+        blob = self._blobs().upload_pieces(pieces)
+        return _line(blob, blob.size_bytes)
 
     # -- what batches need
 

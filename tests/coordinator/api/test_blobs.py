@@ -87,7 +87,7 @@ def test_a_blob_beside_is_read_where_the_coordinator_gave_it_or_says_that_it_may
 def test_a_file_that_was_left_beside_the_blobs_is_taken_over_for_who_may_upload(pool: Pool, token: str) -> None:
     found = nearby.find(pool.pin, pool.address)
     assert found is not None
-    left = found.leave(memoryview(os.urandom(300_000)), os.urandom)
+    left = found.leave([os.urandom(300_000)], os.urandom)
     assert left is not None
     name, blob = left
     path, size = f"/v1/blobs/{blob.digest}", str(sealed_size(blob.size_bytes))
