@@ -24,6 +24,9 @@ SMALL = 1 << 21
 """Multiplications up to which sums are always split, in one stacked call, as those with vectors are: OpenBLAS has other
 kernels for products below 10⁶ and for vectors, whose sums are five times as long (307 units for 8192 terms)."""
 
+MOST_BANDS = 4
+"""Ways to cut columns that are weighed."""
+
 THINNEST = 16
 """Rows that a piece of a product keeps, so that BLAS stays efficient; columns are cut before."""
 
@@ -39,7 +42,9 @@ def product(a: Array, b: Array, out: Array, pace: Pace) -> None:
     right = b if b.dtype == np.float32 else _widen(b, pace)
     column = 0
     while column < columns:
-        width = max(1, min(columns - column, int(pace.room() / (2.0 * block * min(THINNEST, rows)))))
+        # Float16 rows are widened once a band of columns: as few of these as can be.
+        bands = MOST_BANDS if a.dtype == np.float32 else 1
+        width = _width(rows, columns - column, pace.room() / (2.0 * block), bands)
         row = 0
         while row < rows:
             height = _even(rows - row, int(pace.room() / (2.0 * block * width)))
@@ -47,6 +52,22 @@ def product(a: Array, b: Array, out: Array, pace: Pace) -> None:
             _tile(a[place[0]], right[:, place[1]], out[place], block, pace)
             row += height
         column += width
+
+
+def _width(rows: int, columns: int, area: float, bands: int) -> int:
+    """Columns of the next band, where a piece may have `area` elements of the product.
+
+    BLAS packs its operands for each piece anew, all of the rows and the columns that it takes: what is chosen has least
+    to pack. Pieces of 768 rows and 512 columns do that with a sixth less than those of 308 rows and 1536 columns.
+    """
+    fewest = -(-columns // max(1, min(columns, int(area / min(THINNEST, rows)))))
+    widths = [_even(columns, -(-columns // count)) for count in range(fewest, min(fewest + bands, columns + 1))]
+    return min(widths, key=lambda width: _packed(rows, columns, width, area))
+
+
+def _packed(rows: int, columns: int, width: int, area: float) -> float:
+    height = _even(rows, int(area / width))
+    return -(-rows // height) * -(-columns // width) * (height + width)
 
 
 def _even(left: int, most: int) -> int:

@@ -93,6 +93,25 @@ def test_products_of_any_shape_keep_the_bound_of_short_sums(rows: int, inner: in
     assert worst("matmul", {"a": a, "b": b}, run("matmul", {"a": a, "b": b})) <= 1.0
 
 
+@given(rows=st.integers(1, 5000), columns=st.integers(1, 5000), area=st.floats(1.0, 1e7))
+def test_pieces_of_a_product_fit_a_slice_and_pack_no_more_than_whole_rows_would(
+    rows: int, columns: int, area: float
+) -> None:
+    width = numpy_products._width(rows, columns, area, numpy_products.MOST_BANDS)
+    assert 1 <= width <= columns
+    # A slice is overrun only where the least there is, one row or a thin piece of a column, is more than it.
+    height = numpy_products._even(rows, int(area / width))
+    assert height * width <= area or height == 1 or width == 1
+    whole_rows = numpy_products._width(rows, columns, area, 1)
+    packed = numpy_products._packed(rows, columns, width, area)
+    assert packed <= numpy_products._packed(rows, columns, whole_rows, area)
+
+
+def test_a_square_product_is_cut_both_ways() -> None:
+    assert numpy_products._width(1536, 1536, 511_000.0, numpy_products.MOST_BANDS) == 768
+    assert numpy_products._width(1536, 1536, 511_000.0, 1) == 1536
+
+
 def test_blas_of_this_machine_sums_within_half_the_bound_or_is_split() -> None:
     block = sum_block()
     assert block in (LONG_BLOCK, SAFE_BLOCK)
