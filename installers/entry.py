@@ -21,6 +21,7 @@ MODULES = {
     "moregpu_tray": "moregpu_tray.__main__",
     "moregpu_tray.prompt": "moregpu_tray.prompt",
     "moregpu_tray.who": "moregpu_tray.who",
+    "moregpu_tui": "moregpu_tui.__main__",
     "moregpu.worker": "moregpu.worker.__main__",
     "moregpu.worker.process": "moregpu.worker.process",
     "moregpu.worker.child": "moregpu.worker.child",

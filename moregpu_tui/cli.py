@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import NoReturn
 
 import msgspec
@@ -50,12 +51,19 @@ def parse(arguments: Sequence[str]) -> Options:
     parser.add_argument("--no-mouse", dest="mouse", action="store_false", help="leave the mouse to the terminal")
     parser.add_argument("--record", default="", metavar="FILE", help="write what comes, to be played again")
     parser.add_argument("--replay", default="", metavar="FILE", help="play a recording")
+    parser.add_argument("--web", action="store_true", help="in a browser of this machine instead of this terminal")
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="of --web; a free one without it")
+    parser.add_argument("--no-open", dest="open", action="store_false", help="--web only says where it is")
     return msgspec.convert(vars(parser.parse_args(arguments)), Options)
 
 
 def _run(options: Options) -> int:
     if options.demo and (options.connect or options.profile or options.replay):
         raise InvalidRequest("--demo is a pool of its own", "leave out --connect, --profile and --replay")
+    if options.web:
+        return _serve(options)
+    if options.port or not options.open:
+        raise InvalidRequest("--port and --no-open belong to --web", "leave them out, or add it")
     if options.plain:
         from moregpu_tui.plain import run_plain
 
@@ -69,3 +77,23 @@ def _run(options: Options) -> int:
             raise
         raise MissingExtra("the console needs Textual", "pip install 'moregpu[tui]'") from error
     return leave(run_console(options))
+
+
+def _serve(options: Options) -> int:
+    if options.plain or options.record:
+        given = "--plain" if options.plain else "--record"
+        raise InvalidRequest(
+            f"--web runs a console for each tab, and {given} is for one in a terminal", f"leave out --web or {given}"
+        )
+    if not 0 <= options.port <= 65_535:
+        raise InvalidRequest(f"there is no port {options.port}", "one of 1024 to 65535, or leave out --port")
+    if sys.platform == "win32":
+        raise InvalidRequest(
+            "--web needs pseudo-terminals, which Python does not have on Windows",
+            "run moregpu-tui in Windows Terminal, or --web in WSL",
+        )
+    if find_spec("textual") is None:
+        raise MissingExtra("the console needs Textual", "pip install 'moregpu[tui]'")
+    from moregpu_tui.web.serve import run_web
+
+    return run_web(options)

@@ -28,6 +28,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     mouse: bool = True
     record: str = ""
     replay: str = ""
+    web: bool = False
+    port: int = 0
+    open: bool = True
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -38,13 +38,13 @@ def test_every_program_and_every_module_that_is_started_exists_and_has_a_main() 
 def test_every_module_that_our_programs_start_is_one_that_the_frozen_program_knows() -> None:
     """`sys.executable -m NAME` works in a frozen program only for the names of `installers/entry.py`."""
     started = set()
-    for package in ("moregpu", "moregpu_tray"):
+    for package in ("moregpu", "moregpu_tray", "moregpu_tui"):
         for file in (ROOT / package).rglob("*.py"):
             # Written out, or handed to what starts a compute process or a window.
             started |= set(
                 re.findall(r'(?:sys\.executable,\s*"-m",|spawn\(|_asked\()\s*"(moregpu[\w.]*)"', file.read_text())
             )
-    assert {"moregpu.worker.child", "moregpu.worker.process", "moregpu_tray.who"} <= started
+    assert {"moregpu.worker.child", "moregpu.worker.process", "moregpu_tray.who", "moregpu_tui"} <= started
     assert started <= set(MODULES)
 
 
