@@ -6,29 +6,20 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-PLACES = ("/usr/lib/chromium", "/usr/lib64/chromium-browser", "/opt/google/chrome", "/usr/lib/swiftshader")
-
-
-def swiftshader() -> Path:
-    """Its driver file: named by MOREGPU_SWIFTSHADER, or beside a browser."""
-    named = os.environ.get("MOREGPU_SWIFTSHADER")
-    for path in [Path(named)] if named else [Path(place) / "vk_swiftshader_icd.json" for place in PLACES]:
-        if path.is_file():
-            return path
-    pytest.skip("missing: SwiftShader (vk_swiftshader_icd.json, or MOREGPU_SWIFTSHADER)")
+from tests.drivers import swiftshader
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(500)  # half a minute of CPU, on cores that others want
 def test_every_operation_is_right_on_swiftshader_too():
     done = subprocess.run(
         [sys.executable, "-m", "moregpu_kernels", "check", "--json", "--device", "vulkan:swiftshader"],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=480,
         env={**os.environ, "VK_DRIVER_FILES": str(swiftshader())},
     )
     answer = json.loads(done.stdout)
