@@ -99,18 +99,18 @@ class HandingProtocol(WebSocketsSansIOProtocol):
 class TakenSocket(asyncio.Protocol):
     """The hub's `WorkerSocket`: whole binary messages over one connection."""
 
-    __slots__ = ("_begun", "_careful", "_closing", "_connections", "_drained", "_gone", "_out", "_paused", "_transport",
-                 "_unread", "_unwritten", "_waiting", "_ws", "peer")  # fmt: skip
+    __slots__ = ("_begun", "_closing", "_connections", "_drained", "_gone", "_logger", "_most", "_out", "_paused",
+                 "_transport", "_unread", "_unwritten", "_waiting", "_ws", "peer")  # fmt: skip
 
     def __init__(self, peer: str, transport: asyncio.Transport, ws: ServerProtocol, connections: set[Any]) -> None:
         self.peer = peer
         self._transport = transport
-        # The server's own half holds on to the request; after the handshake any half will do.
-        self._ws = Protocol(Side.SERVER, max_size=ws.max_message_size, logger=ws.logger)
+        # The server's own half holds on to the request; after the handshake any half will do, made when it is needed.
+        self._ws: Protocol | None = None
+        self._most, self._logger = ws.max_message_size, ws.logger
         self._connections = connections
         self._unread: list[bytes] = []
         self._begun = b""  # a message whose end has yet to come
-        self._careful = False  # something else than whole messages came: the library reads from here on
         self._out: list[bytes] = []  # frames that wait to be written
         self._unwritten = 0  # bytes that wait for the end of this turn of the loop
         self._waiting: asyncio.Future[None] | None = None
@@ -175,7 +175,7 @@ class TakenSocket(asyncio.Protocol):
         """Close it; closing what is closed does nothing."""
         if self._gone:
             return
-        self._ws.send_close(code, reason[:100])
+        self._library().send_close(code, reason[:100])
         self._write()
         self._say_goodbye()
 
@@ -183,19 +183,20 @@ class TakenSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        if not self._careful:
+        if self._ws is None:
             data = self._read_plain(data)
             if not data:
                 return
-        self._ws.receive_data(data)
-        for event in self._ws.events_received():
+        ws = self._library()
+        ws.receive_data(data)
+        for event in ws.events_received():
             if isinstance(event, Frame):
                 self._took(event)
         self._write()  # pongs, and the answer to a closing frame or to nonsense
         if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
             self._transport.abort()
             return
-        if self._ws.close_sent is not None and (self._ws.close_rcvd is not None or self._ws.parser_exc is not None):
+        if ws.close_sent is not None and (ws.close_rcvd is not None or ws.parser_exc is not None):
             self._leave()
             self._transport.close()
 
@@ -220,7 +221,7 @@ class TakenSocket(asyncio.Protocol):
     def shutdown(self) -> None:
         """The server stops (uvicorn calls this for every connection)."""
         if not self._gone:
-            self._ws.send_close(1012)
+            self._library().send_close(1012)
             self._write()
             self._leave()
         self._transport.close()
@@ -243,8 +244,15 @@ class TakenSocket(asyncio.Protocol):
                 return b""
             self.received(apply_mask(data[begin : begin + size], data[begin - 4 : begin]))
             at = begin + size
-        self._careful = at < end
         return data[at:]
+
+    def _library(self) -> Protocol:
+        """What reads and says all but whole messages: from now on, and with what had come of the next."""
+        if self._ws is None:
+            self._ws = Protocol(Side.SERVER, max_size=self._most, logger=self._logger)
+            begun, self._begun = self._begun, b""
+            self._ws.receive_data(begun)
+        return self._ws
 
     def _took(self, frame: Frame) -> None:
         """A frame. Records are never split into several, and nobody sends text: such a frame ends the session."""
@@ -259,7 +267,7 @@ class TakenSocket(asyncio.Protocol):
             return
         if message is None:
             with contextlib.suppress(InvalidState):  # what came behind it was nonsense, and said so already
-                self._ws.send_close(1003, "binary messages only")
+                self._library().send_close(1003, "binary messages only")
             self._write()
             self._say_goodbye()
             return
@@ -289,7 +297,7 @@ class TakenSocket(asyncio.Protocol):
     def _write(self) -> None:
         self._unwritten = 0
         out, self._out = self._out, []
-        data = b"".join(out + self._ws.data_to_send())
+        data = b"".join(out if self._ws is None else out + self._ws.data_to_send())
         if data and not self._transport.is_closing():
             self._transport.write(data)
 

@@ -108,6 +108,27 @@ def test_messages_are_whole_however_the_stream_is_cut(seed: int) -> None:
     assert taken._unread == messages
 
 
+def test_an_end_that_is_told_goodbye_in_the_middle_of_its_message_is_understood_all_the_same() -> None:
+    closed: list[bool] = []
+
+    class Noted(Silent):
+        def close(self) -> None:
+            closed.append(True)
+
+    async def run() -> None:
+        taken = TakenSocket("peer", cast("asyncio.Transport", Noted()), ServerProtocol(), set())
+        message = frame(b"a message", b"mask")
+        taken.data_received(message[:7])
+        await taken.close(1000)
+        taken.data_received(message[7:])
+        assert closed == []
+        taken.data_received(frame(b"\x03\xe8", b"mask", 0x88))
+        assert closed == [True] and await taken.receive() is None
+        taken.connection_lost(None)
+
+    asyncio.run(run())
+
+
 class Silent:
     """A transport that swallows."""
 
