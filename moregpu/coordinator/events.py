@@ -1,21 +1,27 @@
 """The one stream of events: durable ones in the store's order, live ones (duty, load, share done) as they are now.
 
 A subscriber holds a cursor, not a queue: what it has not read yet stays in the store, so a slow one costs nothing and
-loses nothing. Live events wait in a dictionary where the latest of each thing wins.
+loses nothing. Live events wait in a dictionary where the latest of each thing wins; what jobs print waits line by line,
+the newest of it where somebody reads too slowly, and says how much was left out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+
+from msgspec.structs import replace
 
 from moregpu.coordinator.protocol import Clock, Principal
 from moregpu.coordinator.store.protocol import Store
 from moregpu.wire.api import Event
 
 MAX_LIVE = 20_000
+MAX_PRINTED = 2_000
+"""Lines that wait for one reader."""
+
 PAGE = 1_000
 
 
@@ -26,7 +32,43 @@ class Subscriber:
         self.who = who
         self.seq = seq
         self.live: OrderedDict[tuple[str, str], Event] = OrderedDict()
+        self.printed: deque[Event] = deque()
         self.woken = asyncio.Event()
+        self._lines = 0
+        self._left_out = 0
+
+    def wait_for_reader(self, event: Event) -> None:
+        """Keep a live event until it is read."""
+        if event.type == "log":
+            if self.who.role != "admin" and event.data.get("submitter") != self.who.id:
+                return  # what a job prints is its owner's; nor may it push out what this reader may see
+            self.printed.append(event)
+            self._lines += len(event.data["lines"])
+            while self._lines > MAX_PRINTED and len(self.printed) > 1:
+                lines = len(self.printed.popleft().data["lines"])
+                self._lines -= lines
+                self._left_out += lines
+        else:
+            key = (event.type, event.id)
+            self.live[key] = event
+            self.live.move_to_end(key)
+            while len(self.live) > MAX_LIVE:
+                self.live.popitem(last=False)
+        self.woken.set()
+
+    @property
+    def waiting(self) -> int:
+        """Live events that wait."""
+        return len(self.printed) + len(self.live)
+
+    def next_live(self) -> Event | None:
+        """The event that has waited longest, lines first; None when none waits."""
+        if self.printed:
+            event = self.printed.popleft()
+            self._lines -= len(event.data["lines"])
+            missed, self._left_out = self._left_out, 0
+            return replace(event, data=event.data | {"left_out": missed}) if missed else event
+        return self.live.popitem(last=False)[1] if self.live else None
 
 
 class Feed:
@@ -53,12 +95,7 @@ class Feed:
     def publish(self, event: Event) -> None:
         """Send a live event to all subscribers; slow ones get the latest only."""
         for subscriber in self._subscribers:
-            key = (event.type, event.id)
-            subscriber.live[key] = event
-            subscriber.live.move_to_end(key)
-            while len(subscriber.live) > MAX_LIVE:
-                subscriber.live.popitem(last=False)
-            subscriber.woken.set()
+            subscriber.wait_for_reader(event)
 
     def close(self) -> None:
         """End all subscriptions."""
@@ -77,9 +114,9 @@ class Feed:
                 subscriber.woken.clear()
                 async for event in self._durable(subscriber):
                     yield event
-                while subscriber.live:
-                    _, event = subscriber.live.popitem(last=False)
-                    if await self.may_see(who, event):
+                for _ in range(subscriber.waiting):  # and no more: what goes on coming must not hold up what is kept
+                    event = subscriber.next_live()
+                    if event is not None and await self.may_see(who, event):
                         yield event
                 if not self._closed:
                     await subscriber.woken.wait()
