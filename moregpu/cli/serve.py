@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moregpu.cli.show import JsonOption, print_json, say
+from moregpu.cli.sizes import read_size
 
 if TYPE_CHECKING:
     from moregpu.coordinator.server import Opening
@@ -102,9 +102,9 @@ def serve(
         worker_invite=worker,
         behind_tunnel=behind_tunnel,
         insecure_loopback=insecure_loopback,
-        keep_bytes=_size("--keep-bytes", keep_bytes),
+        keep_bytes=read_size("--keep-bytes", keep_bytes),
         submitter_jobs=submitter_jobs,
-        submitter_bytes=_size("--submitter-bytes", submitter_bytes),
+        submitter_bytes=read_size("--submitter-bytes", submitter_bytes),
     )
     with contextlib.ExitStack() as stack:
         process.settle()
@@ -121,20 +121,6 @@ def serve(
 
         # A worker of our own goes first: it hands back what it has, instead of losing whom to hand it to.
         _run(run_coordinator(config, ready, leaving=stack.close))
-
-
-def _size(option: str, text: str | None) -> int | None:
-    """Bytes of a size as people write it: `1500`, `200 MB`, `1.5TiB`. Raises `InvalidRequest`."""
-    from moregpu.errors import InvalidRequest
-
-    if text is None:
-        return None
-    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*(?:([kMGT])(i?)B?|B)?\s*", text)
-    if match is None:
-        raise InvalidRequest(f"{option} {text[:20]!r} is no size", "write it like 200MB, 50GB or 1TiB")
-    number, unit, binary = match.groups()
-    power = " kMGT".index(unit) if unit else 0
-    return int(float(number) * (1024 if binary else 1000) ** power)
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:

@@ -9,6 +9,8 @@ import typer
 from moregpu.cli.backup import backup, restore
 from moregpu.cli.reach import ProfileOption, reach
 from moregpu.cli.show import JsonOption, ago, print_facts, print_json, size
+from moregpu.cli.sizes import read_size
+from moregpu.errors import InvalidRequest
 from moregpu.wire.api import PoolChange, PoolView, RotateRequest
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -32,17 +34,35 @@ def info(as_json: JsonOption = False, profile: ProfileOption = None) -> None:
 
 @app.command()
 def rename(
-    name: Annotated[str, typer.Argument(help="The new name.")],
+    name: Annotated[str | None, typer.Argument(help="The new name; none: as it is.")] = None,
     description: Annotated[str | None, typer.Option(help="A sentence about it.")] = None,
     keep_bytes: Annotated[
-        int | None, typer.Option(min=0, help="Bytes of ended jobs' outputs that are kept; 0: no limit.")
+        str | None,
+        typer.Option(help="Outputs of ended jobs beyond this go, oldest first: 50GB; 0: no limit.", metavar="SIZE"),
+    ] = None,
+    max_blob_bytes: Annotated[str | None, typer.Option(help="Most that one upload holds: 1TB.", metavar="SIZE")] = None,
+    submitter_jobs: Annotated[
+        int | None, typer.Option(min=1, help="Most jobs of one submitter that have not ended.")
+    ] = None,
+    submitter_bytes: Annotated[
+        str | None, typer.Option(help="Most that one submitter keeps here: 10GB; 0: no limit.", metavar="SIZE")
     ] = None,
     as_json: JsonOption = False,
     profile: ProfileOption = None,
 ) -> None:
-    """Give it another name; workers hear it when they next connect."""
+    """Give it another name or other limits; workers hear the name when they next connect."""
+    change = PoolChange(
+        name=name,
+        description=description,
+        keep_bytes=read_size("--keep-bytes", keep_bytes),
+        max_blob_bytes=read_size("--max-blob-bytes", max_blob_bytes),
+        submitter_jobs=submitter_jobs,
+        submitter_bytes=read_size("--submitter-bytes", submitter_bytes),
+    )
+    if change == PoolChange():
+        raise InvalidRequest("nothing to change", "give a name, or one of its options")
     with reach(profile) as pool:
-        _show(pool.change(PoolChange(name=name, description=description, keep_bytes=keep_bytes)), as_json)
+        _show(pool.change(change), as_json)
 
 
 @app.command()

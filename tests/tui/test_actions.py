@@ -10,8 +10,10 @@ import typer
 
 from moregpu.cli.main import build
 from moregpu.errors import InvalidRequest
+from moregpu.wire.api import InviteRequest, PoolChange, TokenRequest
 from moregpu_tui.actions import ACTIONS, BY_ID, SCREENS, Action, matching, on_screen, permitted, refusal
 from moregpu_tui.docs import BEGIN, END, PAGE, generated
+from moregpu_tui.forms.describe import fields_of
 from moregpu_tui.keymap import checked, clashes
 from moregpu_tui.modals.help import help_lines
 
@@ -65,6 +67,23 @@ def test_every_action_is_also_a_command_to_its_last_word(action: Action) -> None
     assert action.command
     for command in action.command.split("; "):
         assert missing_of(command) == "", command
+
+
+@pytest.mark.parametrize(
+    ("action", "form"), [("invite.new", InviteRequest), ("token.new", TokenRequest), ("pool.change", PoolChange)]
+)
+def test_every_field_of_an_actions_form_is_an_option_of_its_command(
+    action: str, form: type[InviteRequest | TokenRequest | PoolChange]
+) -> None:
+    _, *words = BY_ID[action].command.split()
+    command: Any = typer.main.get_command(build(words[:1]))
+    for word in words:
+        command = getattr(command, "commands", {}).get(word, command)
+    known = {parameter.name for parameter in command.params}
+    kinds = "scope" if form is TokenRequest else "kind"
+    other_names = {"groups": "group", "expires_s": "expires", "kinds": kinds}
+    for field in fields_of(form):
+        assert other_names.get(field.name, field.name) in known, field.name
 
 
 def test_what_is_dangerous_says_so() -> None:

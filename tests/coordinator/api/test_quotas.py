@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from blake3 import blake3
 
-from moregpu.cli.serve import _size
+from moregpu.cli.sizes import read_size
 from moregpu.coordinator import intake
 from moregpu.coordinator.server import ServeConfig
 from moregpu.errors import InvalidRequest
@@ -87,13 +87,13 @@ def test_a_token_has_a_weight_and_it_is_shown(pool: Pool) -> None:
     [("0", 0), ("1500", 1500), ("200MB", 200_000_000), ("1.5 TiB", 3 << 39), ("7k", 7000), ("12 B", 12)],
 )
 def test_sizes_are_written_as_people_write_them(text: str, size: int) -> None:
-    assert _size("--keep-bytes", text) == size
+    assert read_size("--keep-bytes", text) == size
 
 
 @pytest.mark.parametrize("text", ["", "-1", "much", "1e9", "5 XB", "9" * 20])
 def test_what_is_no_size_is_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidRequest, match="--keep-bytes"):
-        _size("--keep-bytes", text)
+        read_size("--keep-bytes", text)
 
 
 def test_inputs_of_a_crowd_of_jobs_wait_on_the_disk_and_not_in_memory(
