@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from moregpu.coordinator import scheduler, speculation
 from moregpu.coordinator.assigning import assignment_of
+from moregpu.coordinator.decisions import key_of
 from moregpu.coordinator.fleet import Fleet, Member
 from moregpu.coordinator.protocol import Clock
 from moregpu.coordinator.store.protocol import (
@@ -106,8 +107,27 @@ class Dispatch:
                     out.setdefault(member, []).extend(leases)
             hungry = served
             share = min(2 * share, 64)
+        if any(lease.task.spec.once for leases in out.values() for lease in leases):
+            await self._store.settle()  # what may run only once is known to be out before it is
         for member, leases in out.items():
-            _tell(member, leases)
+            await self._tell_what_stands(member, leases)
+
+    async def _tell_what_stands(self, member: Member, leases: list[Lease]) -> None:
+        """While others were served, or the disk was waited for, a job may have been cancelled, or a connection lost.
+
+        A worker that were told of a lease after its Cancel would run it all the same; and what its old connection was
+        given, its new one would hold for ever without having heard of it.
+        """
+        held = member.session.held
+        if self._fleet.get(member.row.id) is member:
+            _tell(member, [lease for lease in leases if key_of(lease.ref) in held])
+            return
+        refs = [lease.ref for lease in leases]
+        member.session.drop(refs)
+        if (current := self._fleet.get(member.row.id)) is not None:
+            current.session.drop(refs)
+        await self._store.hand_back(member.row.id, refs, self._clock.wall(), "it was not told")
+        self.wake()
 
     async def rescue(self) -> None:
         """Give late tasks of jobs that are nearly done to workers that have nothing to do."""
@@ -195,8 +215,6 @@ class Dispatch:
             # Its connection ended while the store was asked. The next session sweeps what it does not hold.
             await self._store.release(member.row.id, (), now, self._clock.wall())
             return []
-        if any(lease.task.spec.once for lease in leases):
-            await self._store.settle()  # what may run only once is known to be out before it is
         self._assign(member, leases)
         return leases
 

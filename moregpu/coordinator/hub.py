@@ -288,6 +288,7 @@ class Hub:
             if ref not in lost and core.key_of(ref) not in session.held and core.key_of(ref) not in session.judging:
                 await self._adopt(member, ref)
         if action.sweep:
+            session.never_came(action.refs)
             keep = [*action.refs, *session.held_refs()]
             if await self._store.release(member.row.id, keep, now, self._clock.wall()):
                 self._wake()

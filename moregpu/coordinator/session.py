@@ -117,6 +117,7 @@ class WorkerSession:
         self.rest_until = 0.0
         self._slots_for = slots_for
         self._swept = False
+        self._inherited: frozenset[Key] = frozenset()
         self._free_at: dict[str, float] = {}
 
     # -- in
@@ -192,7 +193,9 @@ class WorkerSession:
         `leases`: it is the same process, so it still has what it was given (but trials, which are given anew).
         """
         if leases:
-            self.held = {**{key: held for key, held in earlier.held.items() if held.trial is None}, **self.held}
+            inherited = {key: held for key, held in earlier.held.items() if held.trial is None}
+            self._inherited = frozenset(inherited)
+            self.held = {**inherited, **self.held}
         earlier.held = {}
         # One dictionary for all of them: whoever ends a check that an earlier session began ends it in every session.
         earlier.judging.update(self.judging)
@@ -278,6 +281,14 @@ class WorkerSession:
     def drop(self, refs: Iterable[LeaseRef]) -> list[LeaseRef]:
         """Leases that are no longer the worker's. Returns those that it had."""
         return [ref for ref in refs if self.held.pop(key_of(ref), None) is not None]
+
+    def never_came(self, refs: Iterable[LeaseRef]) -> list[LeaseRef]:
+        """Leases that were sent on an earlier connection and that the worker, by its first heartbeat, does not hold.
+
+        They are dropped: nobody will answer for them, and they may have ended here meanwhile.
+        """
+        gone = (self._inherited & self.held.keys()) - {key_of(ref) for ref in refs}
+        return self.drop([LeaseRef(task=task, attempt=attempt, token=token) for task, attempt, token in sorted(gone)])
 
     def lapsed(self, refs: Iterable[LeaseRef], now: float) -> None:
         """Leases ran out here: somebody else is asked first, and trust starts anew."""

@@ -101,16 +101,12 @@ def _resend(history: History, fault: Fault) -> None:
 
 def _revoke(history: History, fault: Fault) -> None:
     id = history.workers[fault.who].id
-    history.loop.create_task(history.admin(lambda desk: desk.revoke_worker(ADMIN, id)))
+    history.begin_admin(lambda desk: desk.revoke_worker(ADMIN, id))
 
 
 def _admin_pause(history: History, fault: Fault) -> None:
     id = history.workers[fault.who].id
-
-    async def pause() -> None:
-        await history.admin(lambda desk: desk.change_worker(ADMIN, id, WorkerChange(action="pause")))
-
-    history.loop.create_task(pause())
+    history.begin_admin(lambda desk: desk.change_worker(ADMIN, id, WorkerChange(action="pause")))
 
 
 def _lossy_client(history: History, fault: Fault) -> None:

@@ -132,4 +132,32 @@ FOUND: dict[str, Script] = {
         keep_ended=1,
         grains=6,
     ),
+    "one submit, sent twice while the job that it waits for was read from the disk, gave two jobs": Script(
+        seed=47574,
+        machines=(
+            Machine("machine0", "unsigned", 3.0, 0.05),
+            Machine("machine1", "honest", 1.0, 0.2, lab=True),
+            Machine("machine2", "absurd", 1.0, 0.2, joins_at=2.5731205309781604),
+            Machine("machine3", "hasty", 1.0, 0.001),
+        ),
+        works=(
+            Work("bob", 3.8140223558817516, "call", 8, check="none", once=True),
+            Work("bob", 0.5, "call", 1, check="none", after=0, twice=True, once=True),
+        ),
+        faults=(),
+        keep_ended=0,
+    ),
+    "what was cancelled while its lease was written filled its worker's only place for ever": Script(
+        seed=13886,
+        machines=(Machine("machine0", "honest", 1.0, 0.2, lab=True),),
+        works=(
+            Work("ann", 0.5, "call", 1, check="none", then="cancel", later_s=0.02, twice=True, once=True),
+            Work("ann", 8.525438932059286, "scale", 40, data="blob", check="full", wait_s=20.0),
+        ),
+        faults=(
+            Fault(0.43278831115705996, "freeze coordinator", "machine0", 42.398153668568185, 179),
+            Fault(19.802378837011727, "stall", "machine0", 31.729161455485915),
+        ),
+        grains=6,
+    ),
 }

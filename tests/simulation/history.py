@@ -77,6 +77,7 @@ class History:
         self.loop = SimulatedLoop()
         self.watch = Watch(self)
         self.lossy_until: dict[str, float] = {}
+        self._admins: set[asyncio.Task[None]] = set()
         self.workers: dict[str, Worker] = {}
         self.submitters: list[Submitter] = []
         self.healed = False
@@ -234,6 +235,12 @@ class History:
             else:
                 return
 
+    def begin_admin(self, work: Callable[[Any], Any]) -> None:
+        """The same beside all else."""
+        task = self.loop.create_task(self.admin(work))
+        self._admins.add(task)
+        task.add_done_callback(self._admins.discard)
+
     # -- the end of all faults
 
     async def _heal(self) -> None:
@@ -244,6 +251,8 @@ class History:
         drive = self.coordinator.drive
         drive.full, drive.slow_until = False, 0.0
         self.coordinator.process.dies_at = None
+        # A frozen coordinator or a full disk kept some waiting: what is done to a worker after this is its last word.
+        await asyncio.gather(*self._admins)
         for worker in list(self.workers.values()):
             worker.cut_until = worker.paused_until = worker.trouble_until = 0.0
             agent = worker.agent

@@ -39,11 +39,12 @@ class BookStore(CommittedBook):
 
     async def add_job(self, job: JobRow, *, told: bool = True) -> JobRow:
         self._must_be_open()
+        await self._admit(*job.spec.after)
+        # Nothing is waited for between this look and the step: the same submit, sent twice, might end meanwhile.
         if job.idempotency_key and (job.submitter, job.idempotency_key) not in self._book.index.by_key:
             earlier = self._disk.job_id_by_key(job.submitter, job.idempotency_key)
             if earlier is not None and (row := await self.job(earlier)) is not None:
                 return row
-        await self._admit(*job.spec.after)
         row = self._step(lambda book: book.add_job(job))
         if told:
             await self.settle()

@@ -164,3 +164,59 @@ def test_where_nobody_else_is_there_the_job_ends_with_its_last_try(tmp_path: Pat
             assert row.state is JobState.FAILED and len(alone.assigned) == 3
 
     asyncio.run(run())
+
+
+def _gated(store: Any, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Nobody is told that anything is on the disk until this is set."""
+    gate, settle = asyncio.Event(), store.settle
+
+    async def later() -> None:
+        await gate.wait()
+        await settle()
+
+    monkeypatch.setattr(store, "settle", later)
+    return gate
+
+
+def test_what_is_cancelled_while_its_lease_is_written_is_not_sent_to_the_worker_nor_counted_as_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await of_owner(here, "ann", Calls)
+            session = here.desk._fleet.get(worker.id).session  # type: ignore[union-attr]
+            gate = _gated(here.store, monkeypatch)
+            submitting = asyncio.create_task(here.desk.submit(ANN, job(idempotent=False), "", 0.0))
+            await here.until(lambda: bool(session.held))
+            (id,) = here.store._book.jobs.rows
+            cancelling = asyncio.create_task(here.desk.cancel(ANN, id))
+            await here.until(lambda: here.store._book.jobs.rows[id].state is JobState.CANCELLED)
+            gate.set()
+            await asyncio.gather(submitting, cancelling)
+            await here.until(lambda: not session.held)
+            assert (await here.ended(await here.desk.submit(ANN, job(), "", 0.0))).state is JobState.DONE
+            assert len(worker.assigned) == 1, "the cancelled one never came"
+
+    asyncio.run(run())
+
+
+def test_what_is_leased_to_a_worker_whose_connection_ends_while_it_is_written_goes_back_unharmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with room(tmp_path, grace_s=60.0) as here:
+            gone = await of_owner(here, "ann", Calls)
+            session = here.desk._fleet.get(gone.id).session  # type: ignore[union-attr]
+            gate = _gated(here.store, monkeypatch)
+            submitting = asyncio.create_task(here.desk.submit(ANN, job(idempotent=False), "", 0.0))
+            await here.until(lambda: bool(session.held))
+            await here.hang_up(gone)
+            await here.until(lambda: here.desk._fleet.get(gone.id) is None)
+            gate.set()
+            row = await submitting
+            await here.until(lambda: not session.held)
+            await of_owner(here, "eve", Calls)
+            assert (await here.ended(row)).state is JobState.DONE, "it ran nowhere, so it may run there"
+            assert not gone.assigned
+
+    asyncio.run(run())

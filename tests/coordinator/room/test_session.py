@@ -359,6 +359,16 @@ def test_the_same_process_inherits_leases_another_only_what_is_being_judged() ->
         assert judged not in later.held_refs()
 
 
+def test_what_was_sent_on_an_earlier_connection_and_never_came_is_held_no_longer() -> None:
+    earlier, later = member(), member()
+    came, lost = give(earlier), give(earlier)
+    later.inherit(earlier, leases=True)
+    newer = give(later)
+    assert later.never_came([came]) == [lost], "the newer one may be on its way"
+    assert later.held_refs() == [came, newer]
+    assert later.never_came([]) == [came] and later.held_refs() == [newer]
+
+
 @given(
     st.lists(
         st.sampled_from(["give", "result", "judge", "accept", "fail", "refuse", "beat", "tick", "hello", "foreign"]),
