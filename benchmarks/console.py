@@ -161,6 +161,7 @@ def _spawn(command: list[str], folder: str) -> tuple[subprocess.Popen[bytes], in
 def show(scene: str, out: str) -> None:
     """In the child: a console over a made-up fleet, which measures itself."""
     from moregpu_tui.app import ConsoleApp
+    from moregpu_tui.memory import settle
     from moregpu_tui.options import Options, Settings
 
     source = _Fleet(scene)
@@ -207,7 +208,9 @@ def show(scene: str, out: str) -> None:
             self.exit(0)
 
     motion = "none" if scene == "idle-still" else "full"
-    Measured(Options(), Settings(motion=motion), source).run()  # type: ignore[arg-type]
+    app = Measured(Options(), Settings(motion=motion), source)  # type: ignore[arg-type]
+    settle()
+    app.run()
 
 
 class _Fleet:
@@ -254,21 +257,19 @@ class _Fleet:
         self._log = msgspec.json.encode(Event(type="log", id="j-1", at=time.time(), data=data))
 
     async def run(self, offer: object) -> None:
-        from moregpu.wire.api import Event
-        from moregpu_tui.state.events import Linked, happened
+        from moregpu_tui.state.events import Linked, heard
         from moregpu_tui.state.model import Link
 
         say = offer
         say(*self._pool.opening())  # type: ignore[operator]
-        decode = msgspec.json.Decoder(Event).decode
         number = 0
         while True:
             await asyncio.sleep(TICK_S)
             number += 1
             for data in self._batches[number % len(self._batches)]:
-                say(happened(decode(data)))  # type: ignore[operator]
+                say(heard(data))  # type: ignore[operator]
             if self._scene == "log":
-                say(happened(decode(self._log)))  # type: ignore[operator]
+                say(heard(self._log))  # type: ignore[operator]
             if number % 5 == 0:
                 say(Linked(link=Link(state="live", heard_at=time.monotonic(), lag_s=0.01)))  # type: ignore[operator]
 

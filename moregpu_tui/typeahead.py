@@ -14,11 +14,15 @@ from textual import events
 from textual.app import App
 from textual.screen import Screen
 from textual.timer import Timer
+from textual.widget import Widget
 
 T = TypeVar("T")
 
 LONGEST_S = 1.0
-"""Nothing holds keys longer than this."""
+"""What takes longer than this on its way over a network holds no keys, nor does a widget that is gone."""
+
+LONGEST_HERE_S = 10.0
+"""What this console does by itself holds them for so long: on a machine that is busy, it is not there in a second."""
 
 
 class TypeAhead(App[int]):
@@ -28,12 +32,15 @@ class TypeAhead(App[int]):
         super().__init__(ansi_color=ansi_color)
         self._waiting_keys: list[events.Key | events.Paste] = []
         self._travelling: events.Key | events.Paste | None = None
+        self._target: Widget | Screen[object] | None = None
         self._holding = False
+        self._hold_until = 0.0
         self._too_long: Timer | None = None
 
-    def hold(self) -> None:
+    def hold(self, longest_s: float = LONGEST_HERE_S) -> None:
         """What the last key asked for is on its way: those that follow are meant for it."""
         self._holding = True
+        self._hold_until = asyncio.get_running_loop().time() + longest_s
         self._limit()
 
     def let_go(self) -> None:
@@ -69,7 +76,7 @@ class TypeAhead(App[int]):
 
     async def _send(self, event: events.Key | events.Paste) -> None:
         self._travelling = event
-        target = self.focused or self.screen
+        target = self._target = self.focused or self.screen
         await super().on_event(event)
         if isinstance(event, events.Key) and event.is_forwarded:
             target.call_later(self._passed, event)  # comes back to us, unless a widget keeps it
@@ -100,13 +107,24 @@ class TypeAhead(App[int]):
             self._too_long.stop()
             self._too_long = None
 
+    def _is_under_way(self) -> bool:
+        """Whether the key may still be in somebody's queue."""
+        target = self._target
+        if target is None or not target.is_attached:
+            return False
+        return any(node.message_queue_size for node in (*target.ancestors_with_self, self))
+
     def _limit(self) -> None:
         if self._too_long is None:
             self._too_long = self.set_timer(LONGEST_S, self._give_up)
 
     async def _give_up(self) -> None:
-        """A widget took a key into its grave, or what was asked for takes long."""
+        """A widget took a key into its grave, or what was asked for takes long. Neither is so while it only waits."""
         self._too_long = None
+        holds = self._holding and asyncio.get_running_loop().time() < self._hold_until
+        if holds or (self._travelling is not None and self._is_under_way()):
+            self._limit()
+            return
         self._travelling = None
         await self._there()
         if self.is_holding:

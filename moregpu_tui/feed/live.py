@@ -20,12 +20,24 @@ from moregpu.client.doors import path_of
 from moregpu.client.pool import Pool
 from moregpu.errors import Forbidden, MoreGPUError, NotFound, Unauthorized, Unreachable
 from moregpu.wire.api import Event, Me, WorkerView
+from moregpu.wire.printed import LineBudget
 from moregpu.wire.retry import delays
 from moregpu.wire.text import clean
 from moregpu.wire.tls import context_for
 from moregpu_tui.feed.live_calls import LiveCalls
 from moregpu_tui.feed.source import Offer
-from moregpu_tui.state.events import Linked, Replaced, WorkerGone, WorkerRow, about, happened, job_of, worker_of
+from moregpu_tui.state.events import (
+    Happened,
+    Linked,
+    Live,
+    Replaced,
+    WorkerGone,
+    WorkerRow,
+    about,
+    heard,
+    job_of,
+    worker_of,
+)
 from moregpu_tui.state.model import Link
 
 if TYPE_CHECKING:
@@ -43,12 +55,14 @@ GATHER_S = 0.25
 MANY = 20
 """More rows than this are fetched as one list."""
 
+LINES_BURST, LINES_PER_S = 1_000, 400
+"""Of what all jobs print: more than anybody reads would only push everything else out of the log."""
+
 RECONCILE_S = 60.0
 DESCRIBE_S = 15.0
 
-_ROW_EVENTS = frozenset(
-    {"worker.live", "worker.offline"}
-)  # what they say is all there is to say; every other worker event is followed by its row
+HEARD_S = 0.9
+"""A word in so long is told to the bar."""
 
 
 class LivePool(LiveCalls):
@@ -65,6 +79,7 @@ class LivePool(LiveCalls):
         self._jobs_wanted: set[str] = set()
         self._wanted = asyncio.Event()
         self._link = Link()
+        self._lines = LineBudget(LINES_BURST, LINES_PER_S)
 
     async def run(self, offer: Offer) -> None:
         self.offer = offer
@@ -154,14 +169,13 @@ class LivePool(LiveCalls):
     async def _read(self, socket: ClientConnection) -> None:
         from websockets.exceptions import ConnectionClosed
 
-        decode = msgspec.json.Decoder(Event).decode
         try:
             while True:
                 try:
-                    event = decode(await socket.recv())
+                    one = heard(await socket.recv(decode=False))
                 except msgspec.DecodeError:
                     continue  # a newer coordinator's; the rows heal what it said
-                self._take(event)
+                self._take(one)
         except ConnectionClosed as error:
             if error.rcvd is not None and error.rcvd.code == 1008:
                 raise Unauthorized(
@@ -169,25 +183,41 @@ class LivePool(LiveCalls):
                 ) from error
             raise _Ended("the coordinator closed the stream") from error
 
-    def _take(self, event: Event) -> None:
+    def _take(self, one: Happened | Live) -> None:
         now = self._clock()
+        if now - self._link.heard_at > HEARD_S:
+            spoken_at = one.at if isinstance(one, Live) else one.event.at if one.event.type == "pool.stats" else 0.0
+            lag_s = max(0.0, time.time() - spoken_at) if spoken_at else self._link.lag_s
+            self._say(heard_at=now, lag_s=min(lag_s, 9.9))
+        if isinstance(one, Live):
+            self.offer(one)
+            return
+        event = one.event
         if event.seq is not None:
             self.seq = max(self.seq, event.seq)
         if event.type == "resync":
             self._resync.set()
-        if now - self._link.heard_at > 0.9:
-            lag = max(0.0, time.time() - event.at) if event.at and event.type == "pool.stats" else self._link.lag_s
-            self._say(heard_at=now, lag_s=min(lag, 9.9))
         if event.type in ("snapshot", "resync"):
             return
-        self.offer(happened(event))
+        self.offer(self._rationed(event, now) if event.type == "log" else one)
         family = event.type.partition(".")[0]
-        if family == "worker" and event.type not in _ROW_EVENTS:
+        if family == "worker" and event.type != "worker.offline":  # that says all; any other's row may say more
             self._workers_wanted.add(event.id)
             self._wanted.set()
         elif family == "job" or (family == "task" and event.id == self.watched_job):
             self._jobs_wanted.add(event.id)
             self._wanted.set()
+
+    def _rationed(self, event: Event, now: float) -> Happened:
+        """What a job printed, as far as there is room for it; and how much was left out before it."""
+        said = event.data.get("lines")
+        missed = event.data.get("left_out")
+        self._lines.tick(now)
+        lines = [line for line in (said if isinstance(said, list) else []) if self._lines.allows()]
+        if lines:
+            missed = (missed if isinstance(missed, int) else 0) + self._lines.left_out
+            self._lines.left_out = 0
+        return Happened(event=msgspec.structs.replace(event, data=event.data | {"lines": lines, "left_out": missed}))
 
     # ---- rows
 

@@ -18,10 +18,13 @@ import msgspec
 from moregpu.errors import Conflict, InvalidRequest
 from moregpu_tui.feed.source import Offer
 from moregpu_tui.feed.still import Still
-from moregpu_tui.state.events import Input, Linked
+from moregpu_tui.state.events import Happened, Input, Linked, clean_data, happened
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Input)}
 VERSION = 1
+
+DEEPEST = 12
+"""No input is nested deeper."""
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +67,7 @@ class Recorder:
 
 
 def read(path: Path) -> list[tuple[float, Input]]:
-    """A recording: (seconds, input). Raises `InvalidRequest` for a file that is none."""
+    """A recording: (seconds, input), made safe once more: a file is a stranger's. Raises `InvalidRequest`."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -77,7 +80,9 @@ def read(path: Path) -> list[tuple[float, Input]]:
         for text in lines[1:]:
             line = msgspec.json.decode(text, type=_Line)
             if line.kind in _KINDS:
-                found.append((line.t, cast("Input", msgspec.json.decode(line.body, type=_KINDS[line.kind]))))
+                body = clean_data(msgspec.json.decode(line.body), DEEPEST)
+                one = cast("Input", msgspec.convert(body, _KINDS[line.kind]))
+                found.append((line.t, happened(one.event) if isinstance(one, Happened) else one))
     except (IndexError, KeyError, TypeError, ValueError, msgspec.DecodeError) as error:
         raise InvalidRequest(f"{path} is no recording of a console", "moregpu-tui --record FILE makes one") from error
     return found

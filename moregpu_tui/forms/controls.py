@@ -9,11 +9,10 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
-from textual.widget import Widget
 from textual.widgets import Input
 
 from moregpu_tui.present.cells import width_of
-from moregpu_tui.widgets.drawn import console_of, paint_of
+from moregpu_tui.widgets.drawn import Drawn, console_of, paint_of
 
 
 class Line(Input):
@@ -32,7 +31,7 @@ class Line(Input):
         super()._on_paste(event)
 
 
-class Choice(Widget, can_focus=True):
+class Choice(Drawn, can_focus=True):
     """`float32 ‹›`: left and right turn it, a letter jumps."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -107,4 +106,5 @@ class Choice(Widget, can_focus=True):
         if place != self._at:
             self._at = place
             self.refresh()
+            console_of(self).hold()  # other fields may follow from it: the form lets go once they are there
             self.post_message(self.Changed(self))

@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.message import Message
 from textual.strip import Strip
-from textual.widget import Widget
 from textual.widgets import Input
 
 from moregpu_tui.forms.controls import Choice, Line
@@ -17,7 +16,7 @@ from moregpu_tui.forms.describe import Field
 from moregpu_tui.present.cells import Line as Pieces
 from moregpu_tui.present.cells import wrapped
 from moregpu_tui.widgets.bars import Title
-from moregpu_tui.widgets.drawn import ground_of, paint_of
+from moregpu_tui.widgets.drawn import Drawn, console_of, paint_of
 
 LABEL = 16
 WIDE = 84
@@ -27,7 +26,7 @@ MOST_LINES = 3
 """Of help beside a field."""
 
 
-class Note(Widget):
+class Note(Drawn):
     """Help of a field, or what is wrong with it."""
 
     def __init__(self, text: str, *, id: str | None = None) -> None:
@@ -64,10 +63,10 @@ class Note(Widget):
         """A line: all of them where the field has room, the first one cut otherwise."""
         lines = self.lines(all=self.size.height > 1)
         line = lines[y] if y < len(lines) else ()
-        return paint_of(self).strip(((" ", "text"), *line), self.size.width, ground_of(self))
+        return paint_of(self).strip(((" ", "text"), *line), self.size.width, self.ground)
 
 
-class Label(Widget):
+class Label(Drawn):
     """The title of a field."""
 
     def __init__(self, text: str, required: bool) -> None:
@@ -78,11 +77,11 @@ class Label(Widget):
     def render_line(self, y: int) -> Strip:
         """The title, in the first line."""
         if y:
-            return paint_of(self).blank(self.size.width, ground_of(self))
+            return paint_of(self).blank(self.size.width, self.ground)
         row = self.parent
         here = isinstance(row, Row) and row.has_class("here")
         line = ((self._text, "accent" if here else "text"), (" *" if self._required else "", "warn"))
-        return paint_of(self).strip(line, self.size.width, ground_of(self))
+        return paint_of(self).strip(line, self.size.width, self.ground)
 
 
 class Row(Horizontal):
@@ -136,8 +135,17 @@ class Form(VerticalScroll, can_focus=False):
             """The form."""
             return self.form
 
-    def __init__(self, fields: list[Field], values: Mapping[str, str] | None = None, *, id: str | None = None) -> None:
+    def __init__(
+        self,
+        fields: list[Field],
+        values: Mapping[str, str] | None = None,
+        *,
+        id: str | None = None,
+        leads: bool = False,
+    ) -> None:
+        """`leads`: another form follows from it, and whoever changes that lets the keys go."""
         super().__init__(id=id)
+        self._leads = leads
         self.fields = fields
         self._values = dict(values or {})
 
@@ -225,9 +233,11 @@ class Form(VerticalScroll, can_focus=False):
         self._changed()
 
     def on_choice_changed(self, event: Choice.Changed) -> None:
-        """Somebody turned."""
+        """Somebody turned. The keys that follow are meant for the fields that follow."""
         event.stop()
         self._changed()
+        if not self._leads:
+            console_of(self).let_go()
 
     def _changed(self) -> None:
         self._sift()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Container, Vertical
 
 from moregpu_tui.actions import Target
 from moregpu_tui.present import access as view
@@ -15,6 +14,7 @@ from moregpu_tui.screens.base import PoolScreen, bindings_for, loading
 from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.reduce import Changed
 from moregpu_tui.state.selectors import access_lines
+from moregpu_tui.widgets.bare import Down
 from moregpu_tui.widgets.bars import Title
 from moregpu_tui.widgets.drawn import console_of
 from moregpu_tui.widgets.line_table import LineTable
@@ -33,14 +33,14 @@ class Access(PoolScreen):
 
     def body(self) -> ComposeResult:
         """The pool, then two tables."""
-        with Vertical(id="main"):
+        with Down(id="main"):
             yield Title("this pool", id="pool-title")
             yield LinesView(id="pool")
-            with Container(id="tables"):
-                with Vertical(id="left"):
+            with Down(id="tables"):
+                with Down(id="left"):
                     yield Title("invites", id="invites-title")
                     yield LineTable(view.INVITE_COLUMNS, self._invite_cell, id="invites", empty=self._no_invites)
-                with Vertical(id="right"):
+                with Down(id="right"):
                     yield Title("tokens of clients", id="tokens-title")
                     yield LineTable(view.TOKEN_COLUMNS, self._token_cell, id="tokens", empty=self._no_tokens)
             yield Title("who came, who went, what was allowed", id="recent-title")

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
@@ -20,6 +19,7 @@ from moregpu_tui.present.cells import Line
 from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.reduce import Changed
 from moregpu_tui.state.selectors import why_not_now
+from moregpu_tui.widgets.bare import Down
 from moregpu_tui.widgets.bars import KeyBar, TopBar
 from moregpu_tui.widgets.drawn import console_of
 from moregpu_tui.widgets.lines_view import LinesView
@@ -41,6 +41,7 @@ def bindings_for(screen: str) -> list[BindingType]:
 class PoolScreen(Screen[None]):
     """Give `here`, `footer`, `body`, `show`; perhaps `targets`."""
 
+    BLANK: ClassVar[bool] = True  # of its own it has only a ground
     here: ClassVar[str] = ""
     footer: ClassVar[tuple[str, ...]] = ()
 
@@ -103,7 +104,7 @@ class PoolScreen(Screen[None]):
         """Bars around the body."""
         self._upper = TopBar(self.here)
         yield self._upper
-        with Vertical(id="body"):
+        with Down(id="body"):
             yield from self.body()
         yield TextLine(placeholder="filter: words that must be there, !word that must not", id="filter")
         self._lower = KeyBar(self.keys())

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
 
 from moregpu_tui.screens.base import PoolScreen, bindings_for
-from moregpu_tui.state.model import PoolState
-from moregpu_tui.state.reduce import Changed
+from moregpu_tui.state.model import LogEntry, PoolState
+from moregpu_tui.state.reduce import MAX_LOG, Changed
 from moregpu_tui.state.selectors import LEVELS, log_lines, log_matches
+from moregpu_tui.widgets.bare import Down
 from moregpu_tui.widgets.bars import Title
 from moregpu_tui.widgets.drawn import console_of
-from moregpu_tui.widgets.lines_view import LogView
+from moregpu_tui.widgets.log_view import LogView
 
 SOURCES = ("", "worker", "job", "task", "invite", "log", "console")
 
@@ -29,10 +29,12 @@ class Events(PoolScreen):
         super().__init__()
         self._least = "info"
         self._source = ""
+        self._seen = 0  # lines that were there when the log was last looked at
+        self._last: LogEntry | None = None
 
     def body(self) -> ComposeResult:
         """Lines under a title that says which."""
-        with Vertical(id="main"):
+        with Down(id="main"):
             yield Title("events", id="title")
             yield LogView(id="log")
 
@@ -51,12 +53,16 @@ class Events(PoolScreen):
             return
         view = self.query_one("#log", LogView)
         sources = frozenset({self._source}) if self._source else frozenset[str]()
-        lines = log_lines(state.log, self.filter_text, self._least, sources)
-        view.put_entries(lines)
+        log, fresh = state.log, state.log_total - self._seen
+        if not changed.everything and 0 <= fresh < len(log) and log[-1 - fresh] is self._last:
+            view.add_entries(log_lines(log[len(log) - fresh :], self.filter_text, self._least, sources), MAX_LOG)
+        else:  # other lines are wanted, or some came between those that were there
+            view.put_entries(log_lines(log, self.filter_text, self._least, sources))
+        self._seen, self._last = state.log_total, log[-1] if log else None
         which = [self._least if self._least != "info" else "", self._source, self.filter_text]
         said = ", ".join(part for part in which if part)
         follow = "following" if view.follow else "stopped: f follows"
-        self.query_one("#title", Title).put(f"{len(lines):,} lines · {follow}", f"events: {said}" if said else "events")
+        self.query_one("#title", Title).put(f"{view.count:,} lines · {follow}", f"events: {said}" if said else "events")
 
     def do_log_follow(self, _argument: str) -> None:
         """Follow, or stop."""

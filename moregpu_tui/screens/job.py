@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
 
 from moregpu_tui.actions import Target
 from moregpu_tui.present import jobs as view
@@ -15,10 +14,12 @@ from moregpu_tui.screens.base import PoolScreen, bindings_for
 from moregpu_tui.state.model import Detail, Job, PoolState
 from moregpu_tui.state.reduce import Changed
 from moregpu_tui.state.selectors import jobs
+from moregpu_tui.widgets.bare import Down, Side
 from moregpu_tui.widgets.bars import Title
 from moregpu_tui.widgets.drawn import console_of
 from moregpu_tui.widgets.line_table import LineTable
-from moregpu_tui.widgets.lines_view import LinesView, LogView
+from moregpu_tui.widgets.lines_view import LinesView
+from moregpu_tui.widgets.log_view import LogView
 from moregpu_tui.widgets.task_map import TaskMap
 
 
@@ -38,14 +39,14 @@ class JobPage(PoolScreen):
 
     def body(self) -> ComposeResult:
         """Facts and road; map; tasks beside evidence; log."""
-        with Vertical(id="main"):
+        with Down(id="main"):
             yield LinesView(id="facts")
             yield Title("tasks", id="map-title")
             yield TaskMap(id="map")
-            with Horizontal(id="middle"):
-                with Vertical(id="left"):
+            with Side(id="middle"):
+                with Down(id="left"):
                     yield LineTable(view.TASK_COLUMNS, self._cell, id="table", empty=self._none)
-                with Vertical(id="right"):
+                with Down(id="right"):
                     yield Title("evidence and signatures")
                     yield LinesView(id="proof")
                     yield Title("attempts", id="attempts-title")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
 
 from moregpu_tui.actions import Target
 from moregpu_tui.present import jobs as view
@@ -15,6 +14,7 @@ from moregpu_tui.screens.base import PoolScreen, bindings_for, loading
 from moregpu_tui.state.model import Detail, PoolState
 from moregpu_tui.state.reduce import Changed
 from moregpu_tui.state.selectors import JOB_SORTS, job_matches, jobs
+from moregpu_tui.widgets.bare import Down
 from moregpu_tui.widgets.bars import Title
 from moregpu_tui.widgets.drawn import console_of
 from moregpu_tui.widgets.line_table import LineTable
@@ -35,8 +35,8 @@ class Jobs(PoolScreen):
 
     def body(self) -> ComposeResult:
         """Table above, map below."""
-        with Vertical(id="main"):
-            yield LineTable(view.COLUMNS, self._cell, id="table", empty=self._none)
+        with Down(id="main"):
+            yield LineTable(view.COLUMNS, self._cell, id="table", empty=self._none, moved=self._moved)
             yield Title("tasks", id="map-title")
             yield TaskMap(id="map")
 
@@ -101,11 +101,12 @@ class Jobs(PoolScreen):
         """The table alone."""
         self.toggle_class("zoomed")
 
-    def on_line_table_moved(self, event: LineTable.Moved) -> None:
+    def _moved(self) -> None:
         """Another job in the map."""
         app = console_of(self)
-        if event.table.current:
-            app.watch_job(event.table.current)
+        current = self.query_one("#table", LineTable).current
+        if current:
+            app.watch_job(current)
         self._show_map(app.state)
         self.bars()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
 
 from moregpu_tui.actions import Target
 from moregpu_tui.present import jobs as jobs_view
@@ -16,6 +15,7 @@ from moregpu_tui.screens.base import PoolScreen, bindings_for, loading
 from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.reduce import Changed
 from moregpu_tui.state.selectors import Need, jobs, needs
+from moregpu_tui.widgets.bare import Down, Side
 from moregpu_tui.widgets.bars import Title
 from moregpu_tui.widgets.drawn import console_of, manner_of
 from moregpu_tui.widgets.graph import Graph
@@ -44,18 +44,18 @@ class Overview(PoolScreen):
 
     def body(self) -> ComposeResult:
         """Graphs above; lists and radar below."""
-        with Horizontal(id="graphs"):
+        with Side(id="graphs"):
             yield Graph("queue", "queue", lambda value: plural(round(value), "job"), top=4.0, id="queue")
             yield Graph("throughput", "throughput", lambda value: per_second(value, "grains"), top=1.0, id="throughput")
             yield Graph("duty", "throttle", lambda value: f"{value:.0f} %", top=100.0, id="throttle")
             yield Graph("latency", "latency", lambda value: seconds(value / 1e3), top=10.0, id="latency")
-        with Horizontal(id="main"):
-            with Vertical(id="lists"):
+        with Side(id="main"):
+            with Down(id="lists"):
                 yield Title("needs you", id="needs-title")
                 yield LineTable(NEED_COLUMNS, self._need_cell, id="needs", head=False, empty=self._no_needs)
                 yield Title("jobs", id="jobs-title")
                 yield LineTable(jobs_view.COLUMNS[:-1], self._job_cell, id="jobs", empty=self._no_jobs)
-            with Vertical(id="scope"):
+            with Down(id="scope"):
                 yield Title("workers by latency", id="radar-title")
                 yield Radar(id="radar")
                 yield LinesView(id="legend")

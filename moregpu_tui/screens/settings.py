@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import msgspec
 from textual.app import ComposeResult
-from textual.containers import Vertical
 
 from moregpu.errors import InvalidRequest
 from moregpu_tui.forms.describe import Unread, as_typed, fields_of, read
@@ -20,6 +19,7 @@ from moregpu_tui.present.workers import job_tone
 from moregpu_tui.screens.base import PoolScreen, bindings_for
 from moregpu_tui.state.model import LOOKS, SERIES, PoolState
 from moregpu_tui.state.reduce import Changed
+from moregpu_tui.widgets.bare import Down
 from moregpu_tui.widgets.bars import Title
 from moregpu_tui.widgets.drawn import console_of
 from moregpu_tui.widgets.lines_view import LinesView
@@ -34,7 +34,7 @@ class SettingsPage(PoolScreen):
 
     def body(self) -> ComposeResult:
         """The form, and the pool's disk."""
-        with Vertical(id="main"):
+        with Down(id="main"):
             yield Title("console")
             yield Form(fields_of(Settings), self._values(console_of(self).settings), id="form")
             yield Title("disk and retention")

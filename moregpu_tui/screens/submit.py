@@ -6,7 +6,6 @@ import secrets
 from typing import ClassVar, cast
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 
 from moregpu.errors import MoreGPUError
@@ -22,6 +21,7 @@ from moregpu_tui.present.plan import plan_lines
 from moregpu_tui.screens.base import PoolScreen, bindings_for
 from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.reduce import Changed
+from moregpu_tui.widgets.bare import Down, Side
 from moregpu_tui.widgets.bars import Title
 from moregpu_tui.widgets.drawn import console_of
 from moregpu_tui.widgets.lines_view import LinesView
@@ -62,13 +62,17 @@ class SubmitForm(PoolScreen):
 
     def body(self) -> ComposeResult:
         """Form and plan."""
-        with Horizontal(id="main"):
-            with Vertical(id="left"):
+        with Side(id="main"):
+            with Down(id="left"):
                 yield Title("new job", id="form-title")
                 if len(KINDS) > 1:
-                    yield Form([Field(name="kind", title="Kind", help="", kind="choice", choices=(*KINDS,))], id="kind")
+                    yield Form(
+                        [Field(name="kind", title="Kind", help="", kind="choice", choices=(*KINDS,))],
+                        id="kind",
+                        leads=True,
+                    )
                 yield Form(self._fields(), SAMPLES.get(self.kind, {}), id="form")
-            with Vertical(id="right"):
+            with Down(id="right"):
                 yield Title("plan", id="plan-title")
                 yield LinesView(id="plan")
 
@@ -97,10 +101,12 @@ class SubmitForm(PoolScreen):
 
     async def on_form_changed(self, event: Form.Changed) -> None:
         """Somebody typed, or chose another kind of job."""
-        if event.form.id == "kind" and (kind := event.form.typed()["kind"]) != self.kind:
-            self.kind = kind
-            await self._form.describe(self._fields(), SAMPLES.get(kind, {}))
-            self.query_one("#form-title", Title).put("", f"new job: {kind}")
+        if event.form.id == "kind":
+            if (kind := event.form.typed()["kind"]) != self.kind:
+                self.kind = kind
+                await self._form.describe(self._fields(), SAMPLES.get(kind, {}))
+                self.query_one("#form-title", Title).put("", f"new job: {kind}")
+            console_of(self).let_go()
         self._key = secrets.token_hex(16)
         self._plan_soon()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
 
 from moregpu_tui.actions import Target
 from moregpu_tui.present import workers as view
@@ -15,6 +14,7 @@ from moregpu_tui.screens.base import PoolScreen, bindings_for, loading
 from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.reduce import Changed
 from moregpu_tui.state.selectors import STATIC_SORTS, WORKER_SORTS, holders, worker_matches, workers
+from moregpu_tui.widgets.bare import Down, Side
 from moregpu_tui.widgets.bars import Title
 from moregpu_tui.widgets.drawn import console_of
 from moregpu_tui.widgets.line_table import LineTable
@@ -42,10 +42,10 @@ class Workers(PoolScreen):
 
     def body(self) -> ComposeResult:
         """The table, the side panel."""
-        with Horizontal(id="main"):
-            with Vertical(id="list"):
-                yield LineTable(self._columns(), self._cell, id="table", empty=self._none)
-            with Vertical(id="side"):
+        with Side(id="main"):
+            with Down(id="list"):
+                yield LineTable(self._columns(), self._cell, id="table", empty=self._none, moved=self._moved)
+            with Down(id="side"):
                 yield Title("worker", id="side-title")
                 yield LinesView(id="panel")
 
@@ -118,7 +118,7 @@ class Workers(PoolScreen):
         """The table or the panel alone."""
         self.toggle_class("zoomed")
 
-    def on_line_table_moved(self, event: LineTable.Moved) -> None:
+    def _moved(self) -> None:
         """Another worker in the panel."""
         self._show_panel(console_of(self).state)
         self.bars()

@@ -36,6 +36,24 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True):
     event: Event
 
 
+class Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a worker says of itself once a second; None leaves what was known."""
+
+    duty: dict[str, float] | None = None
+    user_load: float | None = None
+    reason: str = ""
+    round_trip_s: float | None = None
+    leases: int | None = None
+
+
+class Live(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type", tag="worker.live"):
+    """A worker's figures of a moment. The event of this name as it comes: ten thousand workers say so each second."""
+
+    id: str
+    at: float = 0.0
+    data: Figures = Figures()
+
+
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     """A worker's row, read when the stream stood at `seq` or later."""
 
@@ -110,6 +128,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 Input = (
     Replaced
     | Happened
+    | Live
     | WorkerRow
     | WorkerGone
     | JobRow
@@ -126,10 +145,20 @@ Input = (
 # ---- from the wire, cleaned ------------------------------------------------------------------------------------------
 
 
-def happened(event: Event) -> Happened:
-    """An event as it came, made safe."""
+def heard(data: bytes) -> Happened | Live:
+    """An event from the bytes of the stream, made safe. Raises `msgspec.DecodeError` for what is none."""
+    if data.startswith(_LIVE_BEGINS):
+        try:
+            return _clean_live(_decode_live(data))
+        except msgspec.ValidationError:
+            pass  # another version's: what it says that we understand is taken below
+    return happened(_decode_event(data))
+
+
+def happened(event: Event) -> Happened | Live:
+    """An event, made safe."""
     if event.type == "worker.live":
-        return Happened(event=_live(event))
+        return _clean_live(Live(id=event.id, at=event.at, data=_figures(event.data)))
     return Happened(
         event=msgspec.structs.replace(
             event, type=clean(event.type, NAME_LIMIT), id=clean(event.id, NAME_LIMIT), data=clean_data(event.data)
@@ -311,27 +340,31 @@ def clean_data(value: Any, depth: int = 4) -> Any:
     return value
 
 
-_LIVE = frozenset({"duty", "user_load", "reason", "round_trip_s", "leases"})
+_LIVE_BEGINS = b'{"type":"worker.live"'
+_decode_live = msgspec.json.Decoder(Live).decode
+_decode_event = msgspec.json.Decoder(Event).decode
 
 
-def _live(event: Event) -> Event:
-    """The event that comes once a second for each worker: five figures and one text of it, and nothing else."""
-    data = event.data
-    duty, reason = data.get("duty"), data.get("reason")
-    if reason == "" and data.keys() <= _LIVE and isinstance(duty, dict):
-        return event  # ten thousand of these a second; the names of devices in it are never shown
-    return Event(
-        type="worker.live",
-        id=_name(event.id),
-        at=event.at,
-        data={
-            "duty": {"all": mean_duty(duty)} if isinstance(duty, dict) else None,
-            "user_load": data.get("user_load"),
-            "reason": _name(str(data.get("reason") or "")),
-            "round_trip_s": data.get("round_trip_s"),
-            "leases": data.get("leases"),
-        },
-    )
+def _clean_live(live: Live) -> Live:
+    """The names of devices are never shown; the id is only looked up."""
+    reason = live.data.reason
+    if not reason:
+        return live
+    return msgspec.structs.replace(live, data=msgspec.structs.replace(live.data, reason=_name(reason)))
+
+
+def _figures(data: dict[str, Any]) -> Figures:
+    """Each figure by itself: one that is none is passed over."""
+    known: dict[str, Any] = {}
+    for name, kind in _FIGURES.items():
+        try:
+            known[name] = msgspec.convert(data[name], kind)
+        except (KeyError, msgspec.ValidationError):
+            continue
+    return Figures(**known)
+
+
+_FIGURES: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(Figures)}
 
 
 def _task(view: TaskView) -> TaskView:

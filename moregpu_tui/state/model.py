@@ -90,6 +90,13 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.look in ("ready", "busy", "throttled")
 
 
+class Roster(dict[str, Worker]):
+    """Workers by id. A new one carries on how many there are, unless somebody came, went, or is refused now."""
+
+    counted: tuple[int, int] | None = None
+    """Those that are online, and all that were not revoked; None: not counted yet."""
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job. `seq` is the newest event that spoke of its state; grains only grow."""
 
@@ -208,6 +215,7 @@ class PoolState(msgspec.Struct, frozen=True, kw_only=True):
     audit: AuditView | None = None
     log: tuple[LogEntry, ...] = ()
     log_total: int = 0  # lines ever, so that a view knows how many are new
+    log_newest: int = 0  # the highest sequence of a line
     grains_total: int = 0  # grains that were finished while we looked
     link: Link = Link()
     stats: Stats = Stats()

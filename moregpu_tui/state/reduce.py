@@ -23,6 +23,7 @@ from moregpu_tui.state.events import (
     JobLog,
     JobRow,
     Linked,
+    Live,
     Preview,
     Replaced,
     Said,
@@ -31,9 +32,12 @@ from moregpu_tui.state.events import (
     WorkerRow,
     mean_duty,
 )
-from moregpu_tui.state.model import Detail, Job, LogEntry, PoolState, Stats, Worker
+from moregpu_tui.state.model import Detail, Job, LogEntry, PoolState, Roster, Stats, Worker
 
 MAX_LOG = 5_000
+MIN_OTHERS = 1_000
+"""So many lines about the pool itself stay, however much its jobs print."""
+
 MAX_JOB_LOG = 2_000
 MAX_ENDED_JOBS = 2_000
 _replace = msgspec.structs.replace
@@ -77,7 +81,10 @@ def reduce(state: PoolState, inputs: Iterable[Input]) -> tuple[PoolState, Change
     """Take in a batch. Each dictionary is copied once a batch at most."""
     batch = _Batch(state)
     for each in inputs:
-        batch.take(each)
+        if type(each) is Live:
+            batch.live(each)
+        else:
+            batch.take(each)
     return batch.finished(), batch.changed
 
 
@@ -87,7 +94,7 @@ class _Batch:
     def __init__(self, state: PoolState) -> None:
         self.state = state
         self.changed = Changed()
-        self._workers: dict[str, Worker] | None = None
+        self._workers: Roster | None = None
         self._jobs: dict[str, Job] | None = None
         self._details: dict[str, Detail] | None = None
         self._log: list[LogEntry] = []
@@ -95,8 +102,32 @@ class _Batch:
         self._seq = state.seq
         self._grains = state.grains_total
 
+    def live(self, one: Live) -> None:
+        """By far the most of what comes."""
+        workers = self.workers()
+        worker = workers.get(one.id)
+        if worker is None or one.at < worker.live_at:
+            return
+        data = one.data
+        workers[one.id] = fresh = _replace(
+            worker,
+            duty=worker.duty if data.duty is None else mean_duty(data.duty),
+            user_load=worker.user_load if data.user_load is None else data.user_load,
+            reason=data.reason,
+            round_trip_s=data.round_trip_s or worker.round_trip_s,
+            leases=worker.leases if data.leases is None else data.leases,
+            seen_at=one.at,
+            live_at=one.at,
+        )
+        if worker.reason == data.reason:
+            self.changed.workers.add(one.id)
+        else:
+            self._mark_worker(worker, fresh)
+
     def take(self, one: Input) -> None:
         match one:
+            case Live():
+                self.live(one)
             case Happened():
                 self._event(one.event)
             case WorkerRow():
@@ -107,6 +138,7 @@ class _Batch:
                 self._replaced(one)
             case WorkerGone():
                 if self.workers().pop(one.id, None) is not None:
+                    self.workers().counted = None
                     self.changed.members = True
             case JobGone():
                 if self.jobs().pop(one.id, None) is not None:
@@ -134,17 +166,20 @@ class _Batch:
         if self._details is not None:
             fields["details"] = self._details
         if self._log:
-            fields["log"] = _merged(self.state.log, self._log)
+            fields["log"] = _merged(self.state.log, self.state.log_newest, self._log)
             fields["log_total"] = self.state.log_total + len(self._log)
+            fields["log_newest"] = max(self.state.log_newest, *(entry.seq for entry in self._log))
         if self._seq != self.state.seq:
             fields["seq"] = self._seq
         if self._grains != self.state.grains_total:
             fields["grains_total"] = self._grains
         return _replace(self.state, **fields) if fields else self.state
 
-    def workers(self) -> dict[str, Worker]:
+    def workers(self) -> Roster:
         if self._workers is None:
-            self._workers = dict(self.state.workers)
+            known = self.state.workers
+            self._workers = Roster(known)
+            self._workers.counted = known.counted if isinstance(known, Roster) else None
         return self._workers
 
     def jobs(self) -> dict[str, Job]:
@@ -157,7 +192,7 @@ class _Batch:
     def _replaced(self, all: Replaced) -> None:
         """What the server has is what there is; only newer words of events stay."""
         old_workers, old_jobs = self.workers(), self.jobs()
-        workers = {worker.id: worker for worker in all.workers}
+        workers = Roster((worker.id, worker) for worker in all.workers)
         jobs = {job.id: job for job in all.jobs}
         for id, worker in old_workers.items():
             if id in workers:
@@ -183,8 +218,7 @@ class _Batch:
         else:
             row = _newer_worker(known, row)
         if row != known:
-            workers[row.id] = row
-            self._mark_worker(known, row)
+            self._put_worker(known, row)
 
     def _job_row(self, one: JobRow) -> None:
         jobs = self.jobs()
@@ -223,9 +257,6 @@ class _Batch:
 
     def _event(self, event: Event) -> None:
         kind = event.type
-        if kind == "worker.live":
-            self._live(event)
-            return
         if kind == "pool.stats":
             data = event.data
             self._fields["stats"] = Stats(
@@ -245,25 +276,6 @@ class _Batch:
         said = words.about(event, self._name_of)
         for entry in said:
             self._say(entry)
-
-    def _live(self, event: Event) -> None:
-        worker = self.workers().get(event.id)
-        if worker is None or event.at < worker.live_at:
-            return
-        data = event.data
-        duty = data.get("duty")
-        fresh = _replace(
-            worker,
-            duty=mean_duty(duty) if isinstance(duty, dict) else worker.duty,
-            user_load=float(data.get("user_load") or 0.0),
-            reason=str(data.get("reason") or ""),
-            round_trip_s=data.get("round_trip_s") or worker.round_trip_s,
-            leases=_int(data, "leases"),
-            seen_at=event.at,
-            live_at=event.at,
-        )
-        self.workers()[event.id] = fresh
-        self._mark_worker(worker, fresh)
 
     def _worker_event(self, event: Event) -> None:
         if not event.id.startswith("w-"):
@@ -298,8 +310,7 @@ class _Batch:
                 seen_at=max(worker.seen_at or 0.0, event.at),
             )
         if worker != known:
-            self.workers()[event.id] = worker
-            self._mark_worker(known, worker)
+            self._put_worker(known, worker)
 
     def _job_event(self, event: Event) -> None:
         seq, data = event.seq or 0, event.data
@@ -351,6 +362,12 @@ class _Batch:
         self.changed.jobs.add(job.id)
         if known is None or known.state != job.state:
             self.changed.job_list = True
+
+    def _put_worker(self, known: Worker | None, worker: Worker) -> None:
+        workers = self.workers()
+        workers[worker.id] = worker
+        workers.counted = None
+        self._mark_worker(known, worker)
 
     def _mark_worker(self, before: Worker | None, now: Worker) -> None:
         self.changed.workers.add(now.id)
@@ -417,11 +434,10 @@ def _bounded(jobs: dict[str, Job]) -> dict[str, Job]:
     return jobs
 
 
-def _merged(log: tuple[LogEntry, ...], fresh: list[LogEntry]) -> tuple[LogEntry, ...]:
+def _merged(log: tuple[LogEntry, ...], newest: int, fresh: list[LogEntry]) -> tuple[LogEntry, ...]:
     """Lines of durable events once each, in the server's order; others where they came."""
-    newest = next((entry.seq for entry in reversed(log) if entry.seq), 0)
     if all(entry.seq == 0 or entry.seq > newest for entry in fresh) and _ascends(fresh):
-        return (log + tuple(fresh))[-MAX_LOG:]
+        return _newest(log + tuple(fresh))
     lines = list(log)
     for entry in fresh:
         if entry.seq == 0:
@@ -432,7 +448,25 @@ def _merged(log: tuple[LogEntry, ...], fresh: list[LogEntry]) -> tuple[LogEntry,
         if at < len(numbered) and numbered[at][0] == entry.seq:  # an event makes one line
             continue
         lines.insert(numbered[at][1] if at < len(numbered) else len(lines), entry)
-    return tuple(lines[-MAX_LOG:])
+    return _newest(tuple(lines))
+
+
+def _newest(lines: tuple[LogEntry, ...]) -> tuple[LogEntry, ...]:
+    """The oldest lines go; of what happens to the pool, the newest stay while jobs flood the log."""
+    over = len(lines) - MAX_LOG
+    if over <= 0:
+        return lines
+    others = sum(entry.source != "log" for entry in lines)
+    kept: list[LogEntry] = []
+    for place, entry in enumerate(lines):
+        if over == 0:
+            return (*kept, *lines[place:])
+        if entry.source != "log" and others <= MIN_OTHERS:
+            kept.append(entry)
+        else:
+            others -= entry.source != "log"
+            over -= 1
+    return tuple(kept)
 
 
 def _ascends(entries: list[LogEntry]) -> bool:

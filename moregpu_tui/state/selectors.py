@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from moregpu_tui.state.model import LOOKS, Job, Link, LogEntry, Look, PoolState, Worker
+from moregpu_tui.state.model import LOOKS, Job, Link, LogEntry, Look, PoolState, Roster, Worker
 
 STALE_S = 5.0
 """The pool speaks once a second; after so long without a word, what is shown is old."""
@@ -206,16 +206,16 @@ def access_lines(log: Iterable[LogEntry]) -> list[LogEntry]:
 # ---- figures ---------------------------------------------------------------------------------------------------------
 
 
-_counted: tuple[dict[str, Worker], tuple[int, int]] = ({}, (0, 0))
-
-
 def fleet_counts(state: PoolState) -> tuple[int, int]:
-    """Workers that are online, and all that were not revoked. Counted once for each snapshot: many look."""
-    global _counted  # a dictionary of a snapshot never changes, so it is its own key
-    if _counted[0] is not state.workers:
-        kept = [worker.connected for worker in state.workers.values() if not worker.revoked]
-        _counted = (state.workers, (sum(kept), len(kept)))
-    return _counted[1]
+    """Workers that are online, and all that were not revoked."""
+    workers = state.workers
+    if isinstance(workers, Roster) and workers.counted is not None:
+        return workers.counted
+    kept = [worker.connected for worker in workers.values() if not worker.revoked]
+    counted = sum(kept), len(kept)
+    if isinstance(workers, Roster):
+        workers.counted = counted
+    return counted
 
 
 def sample(state: PoolState, grains_per_s: float) -> dict[str, float]:

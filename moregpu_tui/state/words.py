@@ -48,8 +48,11 @@ def about(event: Event, name_of: Callable[[str], str]) -> list[LogEntry]:
             lines = event.data.get("lines")
             who = name_of(str(event.data.get("worker") or "")) or str(event.data.get("worker") or "")[:12]
             return [
-                _line(event, f"{who}: {line}" if who else str(line))
-                for line in (lines if isinstance(lines, list) else [])
+                *_left_out(event),
+                *(
+                    _line(event, f"{who}: {line}" if who else str(line))
+                    for line in (lines if isinstance(lines, list) else [])
+                ),
             ]
         case "snapshot" | "resync":
             return []
@@ -111,6 +114,15 @@ def _line(event: Event, text: str) -> LogEntry:
     """A line that a job wrote: live, so it has no place in the order of what is kept."""
     about = str(event.data.get("job") or event.id or event.data.get("task") or "")
     return LogEntry(at=event.at, level="info", source="log", about=about, text=text)
+
+
+def _left_out(event: Event) -> list[LogEntry]:
+    """Lines that came faster than anybody reads, here or on their way; they stand on their jobs' own pages."""
+    count = event.data.get("left_out")
+    if not isinstance(count, int) or count <= 0:
+        return []
+    text = f"{_counted(count, 'line')} that jobs printed {'is' if count == 1 else 'are'} left out here"
+    return [LogEntry(at=event.at, level="warning", source="log", about="", text=text)]
 
 
 def _counted(count: object, word: str) -> str:

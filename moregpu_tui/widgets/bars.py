@@ -6,17 +6,16 @@ from collections.abc import Sequence
 
 from textual import events
 from textual.strip import Strip
-from textual.widget import Widget
 
 from moregpu_tui.present.bar import bar
 from moregpu_tui.present.cells import Line, width_of
-from moregpu_tui.widgets.drawn import console_of, ground_of, paint_of
+from moregpu_tui.widgets.drawn import Drawn, console_of, paint_of
 from moregpu_tui.widgets.paint import rule
 
 TABS = ("overview", "workers", "jobs", "job", "submit", "events", "access", "settings")
 
 
-class TopBar(Widget):
+class TopBar(Drawn):
     """Pool, connection and figures; and the screens with their number keys."""
 
     def __init__(self, current: str) -> None:
@@ -67,7 +66,7 @@ class TopBar(Widget):
             at += size
 
 
-class KeyBar(Widget):
+class KeyBar(Drawn):
     """The keys that matter here."""
 
     def __init__(self, keys: Sequence[tuple[str, str]]) -> None:
@@ -104,7 +103,7 @@ class KeyBar(Widget):
         return paint_of(self).both_ends(pieces, ((f"{note} ", "dim"),) if note else (), width, "surface")
 
 
-class Title(Widget):
+class Title(Drawn):
     """`busiest jobs ───────── 12`."""
 
     def __init__(self, text: str, *, id: str | None = None) -> None:
@@ -121,4 +120,4 @@ class Title(Widget):
 
     def render_line(self, y: int) -> Strip:
         """The line."""
-        return rule(self._text, self._right, self.size.width, paint_of(self), ground_of(self))
+        return rule(self._text, self._right, self.size.width, paint_of(self), self.ground)

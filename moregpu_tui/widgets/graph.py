@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from textual.strip import Strip
-from textual.widget import Widget
 
 from moregpu_tui.present.cells import sparkline
-from moregpu_tui.widgets.drawn import paint_of
+from moregpu_tui.widgets.drawn import Drawn, paint_of
 
 _LEFT = (0, 0x40, 0x44, 0x46, 0x47)
 _RIGHT = (0, 0x80, 0xA0, 0xB0, 0xB8)
@@ -19,7 +18,7 @@ GAP = 2
 """Cells to the neighbour."""
 
 
-class Graph(Widget):
+class Graph(Drawn):
     """Title, present value and scale in one line, the curve below. One line high: a sparkline."""
 
     def __init__(

@@ -10,13 +10,11 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from moregpu_tui.present.cells import Column, Line, fill, widths
-from moregpu_tui.widgets.drawn import ground_of, paint_of, refresh_rows
+from moregpu_tui.widgets.drawn import Scrolled, paint_of, refresh_rows
 
 GAP = 2
 MAX_CACHED = 4_000
@@ -25,7 +23,7 @@ Build = Callable[[str, str], Line]
 """(id of a row, key of a column) → what stands there."""
 
 
-class LineTable(ScrollView, can_focus=True):
+class LineTable(Scrolled, can_focus=True):
     """Rows by id. `show` gives their order, `touch` says which changed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -39,18 +37,6 @@ class LineTable(ScrollView, can_focus=True):
         Binding("asterisk", "mark_all", show=False, id="mark.all"),
         Binding("enter", "choose", show=False, id="open"),
     ]
-
-    class Moved(Message):
-        """The cursor stands on another row."""
-
-        def __init__(self, table: LineTable) -> None:
-            super().__init__()
-            self.table = table
-
-        @property
-        def control(self) -> LineTable:
-            """The table."""
-            return self.table
 
     class Chosen(Message):
         """Enter, or a second click on the same row."""
@@ -73,12 +59,18 @@ class LineTable(ScrollView, can_focus=True):
         id: str | None = None,
         empty: Callable[[], Sequence[Line]] = tuple,
         head: bool = True,
+        moved: Callable[[], None] = lambda: None,
     ) -> None:
-        """`empty`: lines to show when there are no rows. `head`: whether there is a line of titles."""
+        """`empty`: lines to show when there are no rows. `head`: whether there is a line of titles.
+
+        `moved`: the cursor stands on another row, or marks are others. Called at once, so that what depends on it is
+        drawn in the same frame.
+        """
         super().__init__(id=id)
         self.columns = tuple(columns)
         self._build = build
         self._empty = empty
+        self._moved = moved
         self._head = 1 if head else 0
         self.rows: list[str] = []
         self._place: dict[str, int] = {}
@@ -103,22 +95,20 @@ class LineTable(ScrollView, can_focus=True):
         if before is not None and before in self._place:
             self.cursor = self._place[before]
         self.cursor = max(0, min(self.cursor, len(rows) - 1))
-        self.virtual_size = Size(self.size.width, len(rows) + self._head)
+        self.measure(len(rows) + self._head)
         self._keep_in_view()
         self.refresh()
         if self.current != before:
-            self.post_message(self.Moved(self))
+            self._moved()
 
     def touch(self, ids: Iterable[str]) -> None:
         """These rows changed: forget their strips, draw those in view."""
+        touched = ids if isinstance(ids, set) else {*ids}
+        for id in self._cache.keys() & touched:
+            del self._cache[id]
         top = self.scroll_offset.y
-        bottom = top + self.size.height - self._head
-        rows: list[int] = []
-        for id in ids:
-            self._cache.pop(id, None)
-            place = self._place.get(id)
-            if place is not None and top <= place < bottom:
-                rows.append(place - top + self._head)
+        seen = self.rows[top : top + self.size.height - self._head]
+        rows = [place for place, id in enumerate(seen, self._head) if id in touched]
         if rows:
             refresh_rows(self, rows)
 
@@ -191,7 +181,7 @@ class LineTable(ScrollView, can_focus=True):
         if not scrolled:
             top = self.scroll_offset.y - self._head
             refresh_rows(self, [old - top, place - top])
-        self.post_message(self.Moved(self))
+        self._moved()
 
     def action_mark(self) -> None:
         """Mark or unmark the row, and go on."""
@@ -201,13 +191,13 @@ class LineTable(ScrollView, can_focus=True):
         self.marked ^= {row}
         self.touch([row])
         self.action_move(1)
-        self.post_message(self.Moved(self))
+        self._moved()
 
     def action_mark_all(self) -> None:
         """Mark all rows that are shown, or none."""
         self.marked = set() if self.marked else set(self.rows)
         self.touch_all()
-        self.post_message(self.Moved(self))
+        self._moved()
 
     def action_choose(self) -> None:
         """Open the row."""
@@ -247,11 +237,11 @@ class LineTable(ScrollView, can_focus=True):
             self._layout()
         if not self.rows:
             lines = self._empty()
-            return paint.strip(lines[y] if y < len(lines) else (), width, ground_of(self))
+            return paint.strip(lines[y] if y < len(lines) else (), width, self.ground)
         if y < self._head:
             return self._titles(width)
         place = y - self._head + self.scroll_offset.y
-        ground = ground_of(self)
+        ground = self.ground
         if place >= len(self.rows):
             return paint.blank(width, ground)
         row = self.rows[place]
@@ -294,11 +284,11 @@ class LineTable(ScrollView, can_focus=True):
                 mine = column.key == self.sorted_by
                 title = f"{column.title}{arrow}" if mine else column.title
                 pieces += fill(((title, "accent" if mine else "dim"),), size, column.right, paint.glyphs.dots)
-        return paint.strip(pieces, width, ground_of(self))
+        return paint.strip(pieces, width, self.ground)
 
     def _layout(self) -> None:
         self._widths = widths(self.columns, max(8, self.size.width - 2), GAP)
-        self.virtual_size = Size(self.size.width, len(self.rows) + self._head)
+        self.measure(len(self.rows) + self._head)
         self.touch_all()
 
     def _keep_in_view(self) -> bool:

@@ -44,15 +44,28 @@ class Paint:
         return Strip([Segment(" " * width, self.style("text", place))], width)
 
     def _strip(self, pieces: Sequence[tuple[str, str]], width: int, place: str, faded: bool) -> Strip:
-        glyphs = self.glyphs
-        return Strip(
-            [
-                Segment(plain(text, glyphs), self.style("dim" if faded else tone, place))
-                for text, tone in pieces
-                if text
-            ],
-            width,
-        )
+        """Neighbours that look the same are one segment; a space goes with what stands before it.
+
+        A terminal is told of every segment in forty bytes, and reads them all.
+        """
+        joins = not self.palette.mono  # there a space can be underlined, or turned round
+        segments: list[Segment] = []
+        run, worn = "", None
+        for text, tone in pieces:
+            if not text:
+                continue
+            style = self.style("dim" if faded else tone, place)
+            if worn is None or not (style is worn or (joins and text.isspace())):
+                if worn is not None:
+                    segments.append(Segment(run, worn))
+                run, worn = text, style
+            else:
+                run += text
+        if worn is not None:
+            segments.append(Segment(run, worn))
+        if self.glyphs.ascii:
+            segments = [Segment(plain(text, self.glyphs), style) for text, style, _ in segments]
+        return Strip(segments, width)
 
     def _made(self, tone: str, place: str) -> Style:
         palette = self.palette

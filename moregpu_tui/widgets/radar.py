@@ -19,7 +19,7 @@ from textual.widget import Widget
 
 from moregpu_tui.present.glyphs import plain
 from moregpu_tui.state.model import Worker
-from moregpu_tui.widgets.drawn import paint_of, refresh_rows
+from moregpu_tui.widgets.drawn import Drawn, paint_of, refresh_rows
 
 STEPS = 36
 RINGS_MS = (10.0, 50.0, 250.0)
@@ -44,7 +44,7 @@ class _Blip(NamedTuple):
     size: int
 
 
-class Radar(Widget):
+class Radar(Drawn):
     """Give it workers by `put`; `set_pace` says how often the beam moves a step (0: it rests)."""
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from textual.strip import Strip
-from textual.widget import Widget
 
 from moregpu.wire.api import TaskView
 from moregpu_tui.present.jobs import Square, task_map
 from moregpu_tui.state.model import Job
-from moregpu_tui.widgets.drawn import paint_of
+from moregpu_tui.widgets.drawn import Drawn, paint_of
 
 _TONES = {"done": "good", "leased": "busy", "failed": "bad", "waiting": "warn", "none": "rule"}
 
 
-class TaskMap(Widget):
+class TaskMap(Drawn):
     """Squares from left to right, top to bottom."""
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Awaitable, Callable
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -31,13 +32,16 @@ STILL = Settings(glyphs="unicode", zone="utc", motion="none")
 
 
 def colours_of(app: ConsoleApp) -> str:
-    """A digest of every segment's style."""
+    """A digest of what every cell looks like, however lines are cut into segments; a space shows its ground only."""
     digest = hashlib.blake2b(digest_size=8)
     for strip in app.screen._compositor.render_strips():
-        for segment in strip:
-            style = segment.style
-            looks = (style.color, style.bgcolor, style.bold, style.dim, style.reverse) if style else ()
-            digest.update(f"{len(segment.text)}{looks}".encode())
+        looks: list[tuple[object, ...]] = []
+        for text, style, _ in strip:
+            ground = (style.bgcolor, style.reverse, style.underline) if style else ()
+            ink = (style.color, *ground, style.bold, style.dim) if style else ()
+            looks.extend(ground if character == " " else ink for character in text)
+        for look, cells in groupby(looks):
+            digest.update(f"{len([*cells])}{look}".encode())
     return digest.hexdigest()
 
 

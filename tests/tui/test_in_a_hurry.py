@@ -29,7 +29,7 @@ from moregpu_tui.state.events import happened
 from moregpu_tui.state.reduce import MAX_LOG
 from moregpu_tui.state.store import Store
 from moregpu_tui.widgets.line_table import LineTable
-from moregpu_tui.widgets.lines_view import LogView
+from moregpu_tui.widgets.log_view import LogView
 from tests.coordinator.api.conftest import Pool, Running
 from tests.coordinator.store import rows
 from tests.tui.stage import Stage, played, press, settled, text_of, until
@@ -42,11 +42,11 @@ SLOW_BYTES_S = 10_000
 # ---- keys
 
 
-def burst(app: object, text: str) -> None:
-    """Keys as they come when a slow link delivers them all at once."""
-    names = {"\n": "enter", "/": "slash"}
+def burst(app: object, text: str | list[str]) -> None:
+    """Keys as they come when a slow link delivers them all at once: letters, or keys by their names."""
+    names = {"\n": "enter", "/": "slash", ".": "full_stop"}
     for character in text:
-        key = events.Key(names.get(character, character), None if character == "\n" else character)
+        key = events.Key(names.get(character, character), character if character.isprintable() else None)
         app.post_message(key)  # type: ignore[attr-defined]
 
 
@@ -73,6 +73,39 @@ def test_keys_typed_ahead_of_a_dialog_answer_that_dialog() -> None:
     async def play(pilot: Pilot[int]) -> None:
         burst(app, "2t6\n")
         await until(pilot, lambda: "number from 5 to 100" in text_of(app), "an answer to the question")
+
+    played(app, play)
+
+
+def test_keys_typed_while_another_kinds_form_is_built_go_into_that_form() -> None:
+    app = Stage(seconds=5).console()
+
+    async def play(pilot: Pilot[int]) -> None:
+        await press(app, "5", "shift+tab")
+        burst(app, ["right", "tab", *"train.py"])
+        form = app.screen.query_one("#form", Form)
+        await until(pilot, lambda: form.typed().get("program") == "train.py", "the program's name")
+
+    played(app, play)
+
+
+def test_a_key_that_a_widget_has_not_handled_yet_is_waited_for_and_one_in_a_grave_is_not() -> None:
+    app = Stage(seconds=5).console()
+
+    async def play(pilot: Pilot[int]) -> None:
+        await press(app, "2")
+        table = app.screen.query_one("#table", LineTable)
+        key = events.Key("j", "j")
+        key._set_forwarded()
+        app._travelling, app._target = key, table
+        table.post_message(key)
+        await app._give_up()
+        assert app._travelling is not None  # it is in the table's queue
+        await until(pilot, lambda: app._travelling is None, "the table to handle it")
+        app._travelling = key
+        app._target = LineTable((), lambda _row, _column: ())  # never mounted: as good as gone
+        await app._give_up()
+        assert app._travelling is None
 
     played(app, play)
 

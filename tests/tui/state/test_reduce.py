@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moregpu.wire.api import Event
-from moregpu_tui.state.events import Happened, Input, JobRow, Replaced, WorkerRow, happened
+from moregpu_tui.state.events import Happened, Input, JobRow, Live, Replaced, WorkerRow, happened
 from moregpu_tui.state.model import Job, PoolState, Worker
-from moregpu_tui.state.reduce import MAX_LOG, reduce
+from moregpu_tui.state.reduce import MAX_LOG, MIN_OTHERS, reduce
 
 IDS = ("w-A", "w-B", "w-C")
 JOBS = ("j-1", "j-2")
@@ -171,7 +171,7 @@ def test_one_batch_and_many_small_ones_give_the_same(moves: list[tuple[str, int,
     assert state == at_once
 
 
-def live(id: str, at: float, **data: object) -> Happened:
+def live(id: str, at: float, **data: object) -> Happened | Live:
     return happened(Event(type="worker.live", id=id, at=at, data={"duty": {"cpu0": 0.5}, "leases": 1, **data}))
 
 
@@ -210,6 +210,30 @@ def test_the_log_is_bounded_and_counts_what_went() -> None:
     assert changed.log
     assert len(state.log) == MAX_LOG
     assert state.log_total == MAX_LOG + 500
+
+
+def test_a_flood_of_printed_lines_does_not_push_out_what_happened_to_the_pool() -> None:
+    happenings = [
+        happened(Event(type="worker.offline", id="w-A", at=1.0, seq=number, data={"name": "anna"}))
+        for number in range(1, MIN_OTHERS + 100)
+    ]
+    lines = [f"line {number}" for number in range(2 * MAX_LOG)]
+    flood = happened(Event(type="log", id="j-1", at=2.0, data={"lines": lines, "left_out": 3, "worker": "w-A"}))
+    state, _ = reduce(PoolState(), [*happenings, flood])
+    assert len(state.log) == MAX_LOG
+    others = [entry.seq for entry in state.log if entry.source == "worker"]
+    assert others == [*range(100, MIN_OTHERS + 100)]  # the newest of them, in their order
+    assert state.log[-1].text.endswith(f"line {2 * MAX_LOG - 1}")
+    state, _ = reduce(PoolState(), [flood])
+    assert len(state.log) == MAX_LOG
+
+
+def test_what_was_left_out_of_what_jobs_print_is_said() -> None:
+    event = Event(type="log", id="j-1", at=2.0, data={"lines": ["on"], "left_out": 1234, "worker": "w-A"})
+    state, _ = reduce(PoolState(), [happened(event)])
+    said, line = state.log
+    assert (said.level, said.text) == ("warning", "1,234 lines that jobs printed are left out here")
+    assert line.text == "w-A: on"
 
 
 def test_a_fetched_job_keeps_its_progress_when_an_event_was_faster() -> None:
