@@ -21,6 +21,8 @@ from moregpu_tui.feed.choose import choose_source
 from moregpu_tui.feed.source import Source
 from moregpu_tui.keymap import checked
 from moregpu_tui.leaving import end_when_told
+from moregpu_tui.memory import settle
+from moregpu_tui.mishap import written_down
 from moregpu_tui.options import Options, Settings, load_settings, save_settings
 from moregpu_tui.places import Places
 from moregpu_tui.present.glyphs import glyphs
@@ -39,6 +41,7 @@ from moregpu_tui.screens.submit import SubmitForm
 from moregpu_tui.screens.workers import Workers
 from moregpu_tui.state.selectors import why_not_now
 from moregpu_tui.theme import PREFIX, themes
+from moregpu_tui.typeahead import LONGEST_HERE_S, LONGEST_S
 from moregpu_tui.widgets.bars import TABS
 from moregpu_tui.widgets.paint import Paint
 
@@ -63,7 +66,10 @@ def run_console(options: Options) -> int:
             raise
         source = None
     app = ConsoleApp(options, settings, source)
+    settle()
     status = app.run(mouse=options.mouse)
+    if app.mishap is not None:
+        raise written_down(app.mishap)
     return status if status is not None else app.return_code or 0
 
 
@@ -188,6 +194,15 @@ class ConsoleApp(Places):
         await self.stop_pump()
         self._own_ends()
 
+    @property
+    def mishap(self) -> BaseException | None:
+        """The mistake of the console's own that ended it."""
+        return self._exception
+
+    def _fatal_error(self) -> None:
+        # Textual would print the whole traceback with its locals: secrets, and what strangers wrote. The log has it.
+        self._close_messages_no_wait()
+
     def _ended_by(self, number: int) -> None:
         self.exit(return_code=128 + number, result=128 + number)
 
@@ -206,7 +221,7 @@ class ConsoleApp(Places):
             self.warn(why)
             return
         if moves(action):
-            self.hold()
+            self.hold(LONGEST_S if action.id == "form.submit" else LONGEST_HERE_S)  # that alone waits for a network
         self.run_worker(self._do(action, argument), group="action", exit_on_error=True)
 
     def action_act(self, id: str) -> None:

@@ -20,14 +20,19 @@ class Terminal:
     """`moregpu-tui` in tmux. Use it as a context manager."""
 
     def __init__(
-        self, *arguments: str, columns: int = 80, rows: int = 24, environment: Mapping[str, str] | None = None
+        self,
+        *arguments: str,
+        columns: int = 80,
+        rows: int = 24,
+        environment: Mapping[str, str] | None = None,
+        program: tuple[str, ...] = ("-m", "moregpu_tui"),
     ) -> None:
         if shutil.which("tmux") is None:
             pytest.skip("missing: tmux; mend: apt-get install tmux")
         self._socket = f"moregpu-{uuid.uuid4().hex[:10]}"
         variables = {"TERM": "xterm-256color", "COLORTERM": "truecolor", **(environment or {})}
         settings = " ".join(f"{name}={value}" for name, value in variables.items())
-        command = " ".join([sys.executable, "-m", "moregpu_tui", *arguments])
+        command = " ".join([sys.executable, *program, *arguments])
         # The shell stays when the console has ended: its exit status and its last words can be read.
         shell = f"env {settings} {command}; echo ended with $?; stty -a | head -4; exec sleep 600"
         self._tmux("new-session", "-d", "-s", "m", "-x", str(columns), "-y", str(rows), shell)

@@ -95,6 +95,38 @@ def test_a_signal_gives_the_terminal_back(place: dict[str, str], name: str, stat
         assert re.search(r"(?<!-)\bicanon\b|speed", console.screen())
 
 
+BROKEN = """
+from moregpu_tui.cli import main
+from moregpu_tui.state.store import Store
+
+
+def sample(self, now):
+    if self.state.loaded:
+        raise TypeError("sesame \\x1b]52;c;aGFja2Vk\\x07")
+
+
+Store.sample = sample
+main(["--demo"])
+"""
+
+
+def test_a_mistake_of_its_own_gives_the_terminal_back_and_one_line_says_where_it_is_written(
+    place: dict[str, str], tmp_path: Path
+) -> None:
+    program = tmp_path / "broken.py"
+    program.write_text(BROKEN)
+    with Terminal(environment=place, columns=160, program=(str(program),)) as console:
+        shown = console.wait("ended with 1")
+        assert console.modes()["alternate_on"] == "0"
+        assert "\x1b]52" not in console.screen(colours=True)
+        assert "the console made a mistake and ended: TypeError: sesame" in shown
+        assert "Traceback" not in shown
+    (log,) = (Path(place["MOREGPU_HOME"])).rglob("console-mistake.log")
+    assert str(log) in shown.replace("\n", "")
+    assert "TypeError: sesame" in log.read_text()
+    assert log.stat().st_mode & 0o077 == 0
+
+
 def test_ctrl_c_asks_and_twice_quits(place: dict[str, str]) -> None:
     with Terminal("--demo", environment=place) as console:
         console.wait("live")
