@@ -40,6 +40,9 @@ KEPT_COMPILED: Final = 64
 KEPT_FITTING: Final = 1024
 """Of how many operations on given shapes it is remembered that they need not be cut: finding that out takes 150 µs."""
 
+_ALL: Final = (0.0, 1.0)
+"""A run that is no piece of another one: nothing is done before it, and it is all there is."""
+
 _FIRST_RATE: Final = {"software": 1e-9, "integrated": 2e-11, "discrete": 5e-12, "unknown": 2e-11}
 """Seconds a unit of work before anything was measured: on the slow side, so that a first slice is not too long."""
 _RATE_STEP: Final = 8.0
@@ -58,6 +61,9 @@ class Executor:
         self.slice_s = slice_s
         self.submits = 0
         self.longest_slice_s = 0.0
+        self.share_done = 0.0
+        """Of what runs now, as `between` may ask."""
+        self._piece = _ALL
         self._buffers = Buffers(device)
         self._compiled: OrderedDict[Any, Compiled] = OrderedDict()
         self._fitting: set[Hashable] = set()
@@ -104,11 +110,18 @@ class Executor:
             self._fitting.add(shaped)
             return self.run([one], given, ["out"], between=between, variant=variant)["out"]
         out = np.empty(pieces.out_shape, _dtype(given))
-        for number, piece in enumerate(pieces.pieces):
-            if number and between:
-                between()
-            part = {n: piece.take(n, a.array if isinstance(a, Resident) else a) for n, a in given.items()}
-            piece.put(out, self.run([one], part, ["out"], between=between, variant=variant)["out"])
+        done = 0.0
+        try:
+            for piece in pieces.pieces:
+                if done and between:
+                    self.share_done = done
+                    between()
+                part = {n: piece.take(n, a.array if isinstance(a, Resident) else a) for n, a in given.items()}
+                self._piece = (done, piece.share(out))
+                piece.put(out, self.run([one], part, ["out"], between=between, variant=variant)["out"])
+                done += self._piece[1]
+        finally:
+            self._piece = _ALL
         return out
 
     def _plan(self, request: Request, variant: str | None) -> Plan | None:
@@ -132,7 +145,8 @@ class Executor:
     ) -> dict[str, Array]:
         """Run steps on named tensors; return the `outputs`. Where all fits one slice, it is one submit.
 
-        `between` is called between two submits; what it raises stops the run. Raises as `apply`.
+        `between` is called between two submits, and between the pieces of what is long to upload or to read back; what
+        it raises stops the run. Raises as `apply`.
         """
         self.device.check_thread()
         return cast(
@@ -173,14 +187,15 @@ class Executor:
     ) -> dict[str, Array]:
         if self._generation != self.device.generation:
             self._forget()
+        self.share_done = self._piece[0]
         for feed in feeds.values():
             if isinstance(feed, Resident) and feed.generation != self._generation:
                 self._settle(feed)
         compiled = self._prepared(steps, feeds, outputs, variant, fused)
         for name, buffer in compiled.feeds.items():
-            write_array(self.device, buffer, cast("Array", feeds[name]))
+            write_array(self.device, buffer, cast("Array", feeds[name]), between)
         self._submit_all(compiled, between)
-        return compiled.results.fetch(self.device, self._buffers)
+        return compiled.results.fetch(self.device, self._buffers, between)
 
     def _prepared(
         self,
@@ -235,6 +250,7 @@ class Executor:
 
     def _submit_all(self, compiled: Compiled, between: Callable[[], None] | None) -> None:
         """Record and submit all pieces, slice by slice. The last submit is waited for by reading back."""
+        done = 0.0
         for batch, planned_s, is_last in self._slices(compiled):
             calls = self._calls(compiled, batch)
             copies = compiled.results.copies(self.device.fast, self._buffers) if is_last else ()
@@ -243,6 +259,9 @@ class Executor:
                 self.device.wait()
                 self._learn(batch, planned_s, time.perf_counter() - started)
             if between and not is_last:
+                done += sum([piece.work * count / piece.groups for piece, _, count in batch])
+                before, share = self._piece
+                self.share_done = before + share * done / sum(compiled.work.values())
                 between()
 
     def _slices(self, compiled: Compiled) -> Iterator[tuple[list[Part], float, bool]]:

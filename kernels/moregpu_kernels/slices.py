@@ -40,6 +40,10 @@ class HostPiece:
             return array
         return (array.reshape(-1) if self.flat else array)[self.inputs[name]]
 
+    def share(self, out: Array) -> float:
+        """How much of the output it makes."""
+        return (out.reshape(-1) if self.flat else out)[self.output].size / out.size
+
     def put(self, out: Array, part: Array) -> None:
         """Write the part's output to its place."""
         (out.reshape(-1) if self.flat else out)[self.output] = part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -121,8 +121,8 @@ class Results:
             self._copies = (staging, copies)
         return copies
 
-    def fetch(self, device: Device, buffers: Buffers) -> dict[str, Array]:
-        """Wait for the run, and return its outputs."""
+    def fetch(self, device: Device, buffers: Buffers, between: Callable[[], None] | None = None) -> dict[str, Array]:
+        """Wait for the run, and return its outputs; `between` is called between two pieces of a large one."""
         arrays: dict[str, Array] = {}
         if self._staged:
             targets: list[tuple[Array, int]] = []
@@ -136,7 +136,7 @@ class Results:
             result = self.results[name]
             arrays[name] = np.empty(result.shape, result.dtype)
             if result.size_bytes:
-                _read_large(device, buffers, result, _bytes_of(arrays[name]))
+                _read_large(device, buffers, result, _bytes_of(arrays[name]), between)
         return {name: arrays[name] for name in self.results}
 
 
@@ -144,8 +144,11 @@ _Staged = tuple[str, int, np.dtype[Any], tuple[int, ...]]
 """Of an output that is staged: its name, offset, dtype and shape."""
 
 
-def write_array(device: Device, buffer: Any, array: Array) -> None:
-    """Write an array to the beginning of a buffer. Its length is padded to whole words of 4 bytes."""
+def write_array(device: Device, buffer: Any, array: Array, between: Callable[[], None] | None = None) -> None:
+    """Write an array to the beginning of a buffer. Its length is padded to whole words of 4 bytes.
+
+    `between` is called between two pieces of a large one.
+    """
     if not array.nbytes:
         return
     data = _bytes_of(np.ascontiguousarray(array))
@@ -154,16 +157,26 @@ def write_array(device: Device, buffer: Any, array: Array) -> None:
         last = min(whole, first + UPLOAD_BYTES)
         device.fast.write(buffer, first, data[first:last])
         if last < whole:
-            device.queue.submit([])
+            device.fast.submit(())
+            if between:
+                between()
     if whole < data.size:
         tail = np.zeros(4, np.uint8)
         tail[: data.size - whole] = data[whole:]
         device.fast.write(buffer, whole, tail)
 
 
-def _read_large(device: Device, buffers: Buffers, result: Result, target: NDArray[np.uint8]) -> None:
+def _read_large(
+    device: Device,
+    buffers: Buffers,
+    result: Result,
+    target: NDArray[np.uint8],
+    between: Callable[[], None] | None,
+) -> None:
     staging = buffers.staging(STAGING_BYTES)
     for first in range(0, target.size, STAGING_BYTES):
+        if first and between:
+            between()
         size = min(STAGING_BYTES, target.size - first)
         device.fast.submit((), [device.fast.copy(result.buffer, first, staging, 0, round_up(size, 4))])
         device.fast.read(staging, round_up(size, 4), [(target[first : first + size], 0)])

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from moregpu_kernels import executor as executor_module
+from moregpu_kernels import transfer
 from moregpu_kernels.device import Device
 from moregpu_kernels.errors import BadBinding, BadShape, BudgetExceeded
 from moregpu_kernels.executor import Executor
@@ -81,6 +82,30 @@ def test_long_work_is_cut_into_slices_with_a_call_between(device: Device):
     assert len(calls) >= 2
     assert calls == sorted(set(calls))
     assert right("matmul", {"a": a, "b": b}, out)
+
+
+def test_what_is_long_to_upload_or_to_read_back_is_asked_between_its_pieces(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(transfer, "UPLOAD_BYTES", 1 << 12)
+    monkeypatch.setattr(transfer, "STAGING_BYTES", 1 << 12)
+    x = numbers(5 << 10)  # five pieces up, and five down
+    calls: list[int] = []
+    out = executor.apply("relu", {"a": x}, between=lambda: calls.append(executor.submits))
+    np.testing.assert_array_equal(out, np.maximum(x, 0))
+    before_it_ran = [submits for submits in calls if submits == calls[0]]
+    assert len(before_it_ran) == 4 and len(calls) - len(before_it_ran) >= 4
+    executor.trim()
+
+
+def test_how_much_is_done_is_known_between_slices_and_between_pieces(device: Device, tiny: Executor):
+    sliced = Executor(device, slice_s=0.001)
+    for own, size in ((sliced, 400), (tiny, 500)):
+        a = numbers(size, size)
+        done: list[float] = []
+        own.apply("matmul", {"a": a, "b": a}, between=lambda own=own, done=done: done.append(own.share_done))
+        assert len(done) >= 2
+        assert done == sorted(set(done)) and done[0] > 0.0 and done[-1] < 1.0
 
 
 def test_what_is_raised_between_slices_stops_the_run_and_the_executor_goes_on(device: Device):

@@ -112,7 +112,7 @@ class WgpuEngine:
     def _apply(
         self, operation: str, tensors: Mapping[str, Array], given: Mapping[str, Any], slicer: Slicer | None = None
     ) -> Array:
-        between = slicer.pause_point if slicer else None
+        between = None if slicer is None else lambda: slicer.pause_point(self.executor.share_done)
         try:
             try:
                 return self.executor.apply(operation, self.uploads.feeds(tensors), given, between=between)

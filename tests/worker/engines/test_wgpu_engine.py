@@ -27,12 +27,13 @@ class Watching:
 
     def __init__(self, stop_after: int | None = None):
         self.calls = 0
+        self.shares: list[float | None] = []
         self.longest_s = 0.0
         self._stop_after = stop_after
         self._mark = time.perf_counter()
 
     def pause_point(self, share_done: float | None = None) -> None:
-        del share_done
+        self.shares.append(share_done)
         now = time.perf_counter()
         self.calls += 1
         self.longest_s = max(self.longest_s, now - self._mark)
@@ -81,6 +82,7 @@ def test_the_throttle_is_asked_between_submits_and_can_stop_the_work(engine: Wgp
     engine.run("matmul", arrays, {}, watching)
     submits = 2 if engine.is_software else 1
     assert watching.calls >= submits - 1
+    assert watching.shares == sorted(share for share in watching.shares if share is not None and 0.0 < share < 1.0)
     if engine.is_software:
         with pytest.raises(TaskStopped):
             engine.run("matmul", arrays, {}, Watching(stop_after=1))
