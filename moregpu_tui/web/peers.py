@@ -9,6 +9,7 @@ from pathlib import Path
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED = "01"
+_MAPPED = "0" * 16 + ("FFFF0000" if sys.byteorder == "little" else "0000FFFF")
 ROOT = 0
 """May read everything anyway, and forwards ports: containers, WSL."""
 
@@ -38,7 +39,9 @@ def _rows(tables: tuple[Path, ...]) -> Iterator[tuple[tuple[str, int], tuple[str
 
 
 def _end(text: str) -> tuple[str, int]:
-    """`0100007F:1F90` is port 8080 of 127.0.0.1: the address as the machine's own words, here of IPv4 in IPv6 too."""
+    """`0100007F:1F90` is port 8080 of 127.0.0.1: its address as a word of this machine, here also of IPv4 in IPv6."""
     address, _, port = text.partition(":")
+    if len(address) > 8 and not address.startswith(_MAPPED):
+        return "", 0
     word = bytes.fromhex(address[-8:])
     return ".".join(str(part) for part in (word[::-1] if sys.byteorder == "little" else word)), int(port, 16)

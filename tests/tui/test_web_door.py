@@ -109,6 +109,7 @@ MAPPED = "0000000000000000FFFF00000100007F"
         ([row(LOCAL, REMOTE), row(REMOTE, LOCAL, uid=4_000_000)], False),
         ([row(LOCAL, REMOTE), row(f"{MAPPED}:9C40", f"{MAPPED}:1F90", uid=4_000_000)], False),
         ([row(LOCAL, REMOTE), row(f"{MAPPED}:9C40", f"{MAPPED}:1F90")], True),
+        ([row(LOCAL, REMOTE), row(f"{'F' * 24}0100007F:9C40", f"{'F' * 24}0100007F:1F90")], False),  # IPv6 proper
         ([row(LOCAL, REMOTE), row(REMOTE, LOCAL, state="05")], False),  # closed: it has no owner any more
         ([row(LOCAL, REMOTE)], False),
         ([row("0100007F:0016", "0100007F:9C40", uid=4_000_000)], True),  # nothing is known of this connection
