@@ -68,6 +68,11 @@ class Scrolled(ScrollView, Drawn):  # pyright: ignore[reportIncompatibleMethodOv
 
     _bar: tuple[int, int, bool] | None = None
 
+    @property
+    def room(self) -> int:
+        """Cells of a line that nothing covers: a scrollbar stands on the last one."""
+        return self.size.width - int(self.show_vertical_scrollbar)
+
     def measure(self, lines: int) -> None:
         """There are so many lines now. Nothing is laid out anew where everything stays in its place."""
         width, height = self.size

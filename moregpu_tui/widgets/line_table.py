@@ -232,7 +232,7 @@ class LineTable(Scrolled, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """One line of the screen."""
         paint = paint_of(self)
-        width = self.size.width
+        width = self.room
         if not self._widths:
             self._layout()
         if not self.rows:

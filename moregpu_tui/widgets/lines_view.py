@@ -76,7 +76,7 @@ class LinesView(Scrolled, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One line of the screen."""
-        paint, width = paint_of(self), self.size.width
+        paint, width = paint_of(self), self.room
         place = y + self.scroll_offset.y
         line = ((" ", "text"), *self._lines[place]) if place < len(self._lines) else ()
         return paint.strip(line, width, self.ground, faded=self.faded)

@@ -107,7 +107,7 @@ class LogView(LinesView):
             line = self._lines[place] if self.wrap else log_line(self._entries[place], manner_of(self))
         found = 0 <= self._found < len(self._entries) and self._firsts[self._found] == place
         return paint_of(self).strip(
-            ((" ", "text"), *line), self.size.width, "cursor" if found else self.ground, faded=self.faded and not found
+            ((" ", "text"), *line), self.room, "cursor" if found else self.ground, faded=self.faded and not found
         )
 
     def set_follow(self, follow: bool) -> None:
