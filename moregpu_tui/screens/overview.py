@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -171,6 +172,11 @@ class Overview(PoolScreen):
                 (("  ", "text"), ("c", "key"), (" submits a sample job: it waits for the first worker.", "dim")),
             ]
         return [(), (("  No jobs yet.  ", "text"), ("c", "key"), (" runs a sample job.", "text"))]
+
+    def keys(self) -> Sequence[tuple[str, str]]:
+        """There is nothing to go back to from here: `q` quits."""
+        found = super().keys()
+        return [(key, "quit" if what == "back" else what) for key, what in found]
 
     def note(self) -> str:
         """The filter."""
