@@ -75,7 +75,8 @@ class Presence:
         self._fleet.changed(fit=True)
         row = await self._store.worker(member.row.id)
         if row is not None:
-            row = msgspec.structs.replace(row, paused=True)
+            why = f"it failed or died at {session.failures} tasks in a row"
+            row = msgspec.structs.replace(row, paused=True, paused_for=why)
             member.row = await self._store.save_worker(row, "worker.paused_for_failures")
 
     def depart(self, member: Member, *, silence: bool, bye: bool) -> None:

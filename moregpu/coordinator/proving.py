@@ -177,7 +177,8 @@ class Proving:
         row = await self._store.worker(member.row.id)
         if row is not None:
             trusted = trust.after(row.trust, wrong=finding.proven, wall=self._clock.wall())
-            paused = msgspec.structs.replace(row, speeds={}, tried=False, paused=True, trust=trusted)
+            why = f"its canary was wrong: {finding.message}"
+            paused = msgspec.structs.replace(row, speeds={}, tried=False, paused=True, paused_for=why, trust=trusted)
             member.session.quarantined = trusted.quarantined
             member.row = await self._store.save_worker(paused, "worker.canary_failed")
 

@@ -124,7 +124,7 @@ class Results:
         if any(ruling.failed for ruling in rulings):
             await self._keep_trust(member)
         if pause:
-            await self._pause(member)
+            await self._pause(member, next(ruling.completed.detail for ruling in reversed(rulings) if ruling.failed))
         self._wake()
 
     async def _keep_trust(self, member: Member) -> None:
@@ -141,14 +141,15 @@ class Results:
         gone = await self._store.release(row.id, (), self._clock.monotonic(), self._clock.wall())
         self.cancel([(row.id, ref) for ref in gone], "the worker is quarantined")
 
-    async def _pause(self, member: Member) -> None:
+    async def _pause(self, member: Member, error: str) -> None:
         """A worker that fails everything is set aside, or it would empty every queue."""
         member.session.paused = True
         log.warning("worker paused: it fails everything", extra={"worker": member.row.id})
         row = await self._store.worker(member.row.id)
+        why = f"{member.session.failures} of its tasks failed in a row; the last one: {error}"
         if row is not None and not row.paused:
             member.row = await self._store.save_worker(
-                msgspec.structs.replace(row, paused=True), "worker.paused_for_failures"
+                msgspec.structs.replace(row, paused=True, paused_for=why), "worker.paused_for_failures"
             )
         self._fleet.changed(fit=True)
 

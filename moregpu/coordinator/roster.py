@@ -100,9 +100,9 @@ def changed(row: WorkerRow, change: WorkerChange) -> WorkerRow:
     """The row after a change; what the change does not name stays."""
     match change.action:
         case "pause":
-            row = msgspec.structs.replace(row, paused=True)
+            row = msgspec.structs.replace(row, paused=True, paused_for="")
         case "resume":
-            row = msgspec.structs.replace(row, paused=False, draining=False, trust=pardoned(row.trust))
+            row = msgspec.structs.replace(row, paused=False, paused_for="", draining=False, trust=pardoned(row.trust))
         case "drain":
             row = msgspec.structs.replace(row, draining=True)
         case "approve":

@@ -131,7 +131,10 @@ class Views:
             return _resting([member for member in holders.values() if member is not None])
         waiting = [task for task in tasks if task.state is TaskState.WAITING]
         blocked_by = self._store.blocked_by(job)
-        said = waiting_reason(job, self._fleet.workers(), blocked_by=blocked_by, waiting=waiting)
+        fleet = self._fleet.workers()
+        if not fleet and not blocked_by and (idle := next(iter(self._fleet), None)) is not None:
+            return _idle_reason(idle, len(self._fleet))
+        said = waiting_reason(job, fleet, blocked_by=blocked_by, waiting=waiting)
         return said or self._resting_reason(job)
 
     def _resting_reason(self, job: JobRow) -> str:
@@ -139,6 +142,13 @@ class Views:
         return _resting(
             [member for member in self._fleet if member.takes_work and fits(job, self._fleet.worker(member))]
         )
+
+
+def _idle_reason(first: Member, count: int) -> str:
+    """Why none of the workers that are connected takes work, with the first one's state and reason."""
+    reason = _reason(first.row, first.session)
+    state = f"{first.row.name} is {_state(first.row, first)}{f' ({reason})' if reason else ''}"
+    return f"no worker takes work: {state}{f', and {count - 1} more do not' if count > 1 else ''}"
 
 
 def _resting(members: list[Member]) -> str:
@@ -187,6 +197,8 @@ def _reason(row: WorkerRow, session: WorkerSession | None) -> str:
     trust = row.trust
     if trust.quarantined:
         return f"{trust.wrong} of its results were proven wrong; resume it once its machine is mended"
+    if row.paused and row.paused_for:
+        return f"{row.paused_for}; resume it once that is mended"
     if session is not None and session.on_trial:
         return "being measured"
     if session is not None and session.reason:

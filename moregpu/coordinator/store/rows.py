@@ -138,6 +138,7 @@ class WorkerRow(Row, frozen=True, kw_only=True):
     trust: Trust = Trust()
     tried: bool = False  # its trials went through, whether or not they measured anything
     consent: dict[str, list[str]] = {}  # kind → whose jobs, as its owner said last
+    paused_for: str = ""  # why the coordinator paused it; "" where an admin did
 
 
 class InviteRow(Row, frozen=True, kw_only=True):

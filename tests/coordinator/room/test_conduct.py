@@ -14,6 +14,7 @@ from moregpu.coordinator.canaries import part_of
 from moregpu.coordinator.quotas import Quotas, refuse_bytes
 from moregpu.errors import OverQuota
 from moregpu.jobs import JobState
+from moregpu.wire.api import WorkerChange
 from moregpu.wire.messages import Assignment, ResultEntry, TaskError
 from tests.coordinator.room.pool import ADMIN, ANN, BOB, Room, product, room
 from tests.rogue.workers import HonestWorker
@@ -78,7 +79,13 @@ def test_a_black_hole_that_reconnects_after_each_failure_gets_no_more_than_eight
                 await hole.welcomed()
                 await hole.heartbeat([])
             assert (await session_of(here, hole)).paused and len(hole.assigned) <= 9
-            assert (await here.desk.find_worker(hole.id)).state == "paused"
+            view = await here.desk.find_worker(hole.id)
+            assert view.state == "paused" and "of its tasks failed in a row; the last one: " in view.reason
+            waits = await here.desk.submit(ANN, await here.spec("matmul", *product(4, 4, 4)), "", 0.0)
+            said = (await here.desk.view(ANN, waits)).waiting_reason
+            assert said.startswith(f"no worker takes work: {hole.name} is paused ("), said
+            await here.desk.change_worker(ADMIN, hole.id, WorkerChange(action="resume"))
+            assert (await here.desk.find_worker(hole.id)).reason != view.reason
 
     asyncio.run(run())
 
