@@ -34,7 +34,7 @@ from moregpu.errors import HandshakeFailed, InviteRefused, MoreGPUError, TooMany
 from moregpu.jobs import Blob
 from moregpu.wire.api import Event
 from moregpu.wire.identity import PoolKeys
-from moregpu.wire.messages import Cancel, FromWorker, Hello, LeaseRef, Pulse, Welcome
+from moregpu.wire.messages import Cancel, FromCoordinator, FromWorker, Hello, LeaseRef, Pulse, Welcome
 from moregpu.wire.session import Channel
 
 log = logging.getLogger(__name__)
@@ -45,6 +45,9 @@ FLEET_THAT_SLOWS = 1500
 UPLOADS_OF_AN_OUTPUT = 4
 """A worker may leave so many times what its leases are to produce: an upload whose answer was lost is sealed anew. (It
 could fill the disk with blobs that no result names, each as large as one output may be.)"""
+
+LOOKED_AT_A_SECOND = 1000
+"""So many of those that say nothing are looked at: all ten thousand took 4 % of a core, their caches being cold."""
 
 MOST_SLOWED = 5.0 / 3.0
 """At most this: 25 s instead of 15, so that two still fit into a lease, and one may be lost."""
@@ -85,6 +88,9 @@ class Hub:
         self._config = config
         self._wake = wake
         self._links: dict[Link, None] = {}  # in the order of their arrival: the simulation repeats it
+        self._stirred: dict[Link, None] = {}
+        """Where something was said since it was quiet, or nobody is let in yet."""
+        self._all_at = 0.0
         self._unconfirmed = 0
         self._bearers: dict[bytes, Member] = {}
         self.pool_name = config.pool_name
@@ -95,12 +101,13 @@ class Hub:
             await socket.close(1013, "too many connections have yet to prove who they are; try again")
             return
         link = Link(self, socket)
-        self._links[link] = None
+        self._links[link] = self._stirred[link] = None
         self._unconfirmed += 1
         try:
             await link.connection.run()
         finally:
             del self._links[link]
+            self._stirred.pop(link, None)
             if link.member is None:
                 self._unconfirmed -= 1
             else:
@@ -163,10 +170,20 @@ class Hub:
                 member.session.lapsed(lost, now)
             self._wake()
 
+    def stir(self, link: Link) -> None:
+        """Something is said to a worker: time may bring something there, unless it is gone."""
+        if link in self._links:
+            self._stirred[link] = None
+
     def _tick_links(self, now: float) -> None:
-        for link in list(self._links):
+        """Time passes for whoever is not quiet; all are looked at for silence now and then, since ten thousand cost."""
+        if now >= self._all_at:
+            self._all_at = now + len(self._links) / LOOKED_AT_A_SECOND
+            self._stirred |= self._links
+        for link in list(self._stirred):
             if link.session.is_quiet(now):
                 link.connection.channel.rest()
+                del self._stirred[link]
                 continue
             for action in link.session.tick(now):
                 self.carry_out(link, action)
@@ -229,6 +246,7 @@ class Hub:
 
     async def receive(self, link: Link, message: FromWorker) -> None:
         """A message of a worker: decide, then carry out."""
+        self._stirred[link] = None
         for action in link.session.receive(message, self._clock.monotonic()):
             if isinstance(action, core.Admit):
                 await self._admit(link, action.hello)
@@ -360,7 +378,7 @@ class Hub:
     async def _welcome(self, link: Link, hello: Hello, admitted: Admitted) -> None:
         session, config, row = link.session, self._config, admitted.row
         token = "mgw_" + urlsafe_b64encode(self._entropy(32)).rstrip(b"=").decode()
-        member = Member(row, hello, session, link.connection.send, link.connection.end, self._clock.wall())
+        member = Member(row, hello, session, link.say, link.connection.end, self._clock.wall())
         link.bearer = _hash(token)
         welcome = Welcome(
             worker=row.id,
@@ -410,6 +428,12 @@ class Link:
         self.bearer = b""
         self.silence = False
         self.bye = False
+        self._hub = hub
+
+    def say(self, message: FromCoordinator, *, may_wait: bool = False) -> None:
+        """Send it."""
+        self._hub.stir(self)
+        self.connection.send(message, may_wait=may_wait)
 
 
 def _hash(bearer: str) -> bytes:

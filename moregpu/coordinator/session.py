@@ -80,6 +80,12 @@ class Phase(StrEnum):
 class WorkerSession:
     """One connection's decisions."""
 
+    # There are ten thousand of these; a dictionary of so many fields takes 1.4 kB more.
+    __slots__ = ("_free_at", "_inherited", "_slots_for", "_swept", "approved", "asked", "began", "boot", "config",
+                 "draining", "due", "duty", "failures", "heard", "held", "hello", "hot", "judging", "lanes",
+                 "on_trial", "paused", "phase", "quarantined", "reason", "rest_until", "round_trip_s", "successes",
+                 "task_s", "user_load", "worker")  # fmt: skip
+
     def __init__(self, config: DeskConfig, now: float, slots_for: Callable[[float, float], int]) -> None:
         self.config = config
         self.phase = Phase.STRANGER

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from moregpu.coordinator import hub
 from moregpu.coordinator.limits import MAX_LINKS_UNCONFIRMED
 from moregpu.errors import Forbidden, HandshakeFailed, NotFound
 from moregpu.jobs import JobState
@@ -306,13 +307,32 @@ def test_a_silent_worker_loses_its_lease_when_it_runs_out_and_its_late_result_is
     asyncio.run(run())
 
 
-def test_an_idle_worker_that_is_gone_without_a_word_loses_its_lease_within_seconds(tmp_path: Path) -> None:
+def test_a_worker_that_says_nothing_for_a_minute_is_let_go(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, lag_s=1e9) as here:
+            worker = await here.worker()
+            await worker.until(lambda: bool(worker.pulses))
+            await here.until(lambda: not here.desk._hub._stirred)
+            here.clock.ahead_s += 61.0
+            await here.until(lambda: here.sockets[worker.name].closed == (1001, "silence"))
+            await here.until(lambda: not here.desk._hub._links)
+            assert not here.desk._hub._stirred
+
+    asyncio.run(run())
+
+
+def test_an_idle_worker_that_is_gone_without_a_word_loses_its_lease_within_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "LOOKED_AT_A_SECOND", 1e-9)  # so large a fleet that nobody looks for silence
+
     async def run() -> None:
         async with room(tmp_path, lag_s=1e9, idle_beats=0.001) as here:
             gone = await here.worker(name="gone")
             gone.computes = False
             await gone.send(Heartbeat(sent=0.0, duty={"cpu": 1.0}, round_trip_s=0.01))
             await gone.until(lambda: len(gone.pulses) == 2 and gone.pulses[-1].idle_s == 120.0)
+            await here.until(lambda: not here.desk._hub._stirred)
             here.clock.ahead_s += 100.0  # as was agreed on: it is there, as far as anybody knows
             row = await here.submit(await here.spec("matmul", *product(4, 4, 4)), wait_s=0.0)
             await gone.until(lambda: bool(gone.assigned))
