@@ -20,7 +20,7 @@ from moregpu_tui.commands import Commands
 from moregpu_tui.feed.choose import choose_source
 from moregpu_tui.feed.source import Source
 from moregpu_tui.keymap import checked
-from moregpu_tui.leaving import end_when_told
+from moregpu_tui.leaving import end_when_told, end_with_the_terminal
 from moregpu_tui.memory import settle
 from moregpu_tui.mishap import written_down
 from moregpu_tui.options import Options, Settings, load_settings, save_settings
@@ -67,6 +67,7 @@ def run_console(options: Options) -> int:
         source = None
     app = ConsoleApp(options, settings, source)
     settle()
+    end_with_the_terminal()
     status = app.run(mouse=options.mouse)
     if app.mishap is not None:
         raise written_down(app.mishap)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -44,6 +45,24 @@ def end_when_told(loop: AbstractEventLoop, end: Callable[[int], None]) -> Callab
                 signal.signal(number, handler)
 
     return restore
+
+
+def end_with_the_terminal() -> None:
+    """From here on, a terminal that goes without a word is told as SIGHUP: it may be nobody's controlling terminal.
+
+    Else what draws would wait for ever, and what reads keys spin. Sleeps in the system meanwhile; where that cannot
+    wait for a terminal (Windows; a system that says it is no file), nothing is told.
+    """
+    if hasattr(signal, "SIGHUP") and hasattr(select, "poll") and sys.__stdin__ is not None and sys.__stdin__.isatty():
+        threading.Thread(target=_wait_for_its_end, args=(sys.__stdin__.fileno(),), daemon=True).start()
+
+
+def _wait_for_its_end(terminal: int) -> None:
+    poll = select.poll()
+    poll.register(terminal, 0)  # a hang-up is told whether or not it is asked for
+    with contextlib.suppress(OSError):
+        if any(happened & select.POLLHUP for _, happened in poll.poll()):
+            os.kill(os.getpid(), signal.SIGHUP)
 
 
 def leave(status: int) -> NoReturn:

@@ -41,7 +41,8 @@ def demo(home: Path) -> Generator[tuple[psutil.Popen, int]]:
     try:
         yield console, ours
     finally:
-        os.close(ours)
+        with suppress(OSError):
+            os.close(ours)
         with suppress(psutil.NoSuchProcess):
             console.kill()
         console.wait(WAIT_S)
@@ -76,6 +77,17 @@ def test_a_console_whose_terminal_stands_still_ends_when_it_is_told_to(tmp_path:
         number = int(getattr(signal, told))
         console.send_signal(number)
         assert console.wait(WAIT_S) in (128 + number, -number)
+
+
+@pytest.mark.parametrize("moment", ["as it starts", "as it draws"])
+def test_a_console_whose_terminal_goes_without_a_signal_ends(tmp_path: Path, moment: str) -> None:
+    with demo(tmp_path / "home") as (console, terminal):
+        seen = bytearray()
+        while moment == "as it draws" and b"Overview" not in seen:
+            seen += os.read(terminal, 65_536)
+        seen += os.read(terminal, 65_536)
+        os.close(terminal)  # it is no controlling terminal of anybody: the system sends no SIGHUP
+        assert console.wait(WAIT_S) in (129, -1)
 
 
 def test_leaving_waits_for_no_thread_and_loses_no_word() -> None:
