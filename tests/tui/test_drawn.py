@@ -12,7 +12,7 @@ from moregpu_tui.widgets.bare import Bare
 from moregpu_tui.widgets.drawn import Drawn
 from moregpu_tui.widgets.lines_view import LinesView
 from moregpu_tui.widgets.log_view import LogView
-from tests.tui.stage import Stage, played, press, settled, text_of
+from tests.tui.stage import Stage, played, press, settled, text_of, until
 
 
 def entries(count: int, word: str) -> list[LogEntry]:
@@ -61,18 +61,19 @@ def test_of_lines_that_are_put_anew_only_those_that_changed_are_built() -> None:
 def test_a_log_that_comes_all_at_once_is_shown_at_its_end_and_goes_on_there() -> None:
     app = Stage(seconds=5).console()
 
-    async def play(_pilot: Pilot[int]) -> None:
+    async def play(pilot: Pilot[int]) -> None:
+        async def shown(text: str) -> None:
+            await until(pilot, lambda: text in text_of(app), f"{text!r} on the screen")
+
         await press(app, "6")
         view = app.screen.query_one("#log", LogView)
         for count in (0, 300, 3, 200):
             lines = entries(count, f"of {count}")
             view.put_entries(lines)
-            await settled(app)
-            assert not lines or lines[-1].text in text_of(app)
+            await shown(lines[-1].text if lines else "")
         more = entries(5, "more")
         view.add_entries(more, 150)
-        await settled(app)
-        assert "more 4" in text_of(app)
+        await shown("more 4")
         assert view.count == 150
         for view.wrap in (False, True):  # somebody reads, at the top
             view.put_entries(lines)
@@ -80,10 +81,10 @@ def test_a_log_that_comes_all_at_once_is_shown_at_its_end_and_goes_on_there() ->
             view.rebuild()
             await settled(app)
             view.scroll_to(y=20, animate=False, immediate=True)
+            await until(pilot, lambda: "of 200 20" in text_of(app).splitlines()[3], "where somebody reads")
             top = text_of(app).splitlines()[3]
-            assert "of 200 20" in top
             view.add_entries(entries(10, "unread"), 200)  # ten old ones go
             await settled(app)
-            assert text_of(app).splitlines()[3] == top
+            await until(pilot, lambda top=top: text_of(app).splitlines()[3] == top, "the same line")
 
     played(app, play)
