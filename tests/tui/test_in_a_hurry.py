@@ -12,10 +12,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from textual import events
+from textual.css.query import NoMatches
 from textual.pilot import Pilot
 
 from moregpu.client.access import Access
@@ -83,8 +85,14 @@ def test_keys_typed_while_another_kinds_form_is_built_go_into_that_form() -> Non
     async def play(pilot: Pilot[int]) -> None:
         await press(app, "5", "shift+tab")
         burst(app, ["right", "tab", *"train.py"])
-        await until(pilot, lambda: "train.py" in text_of(app), "the program's name")
-        assert app.screen.query_one("#form", Form).typed()["program"] == "train.py"
+        form = app.screen.query_one("#form", Form)
+
+        def is_there() -> bool:
+            with suppress(NoMatches):  # a row that is being built has no control yet
+                return form.typed().get("program") == "train.py"
+            return False
+
+        await until(pilot, is_there, "the program's name")
 
     played(app, play)
 
