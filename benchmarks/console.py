@@ -160,8 +160,8 @@ def _spawn(command: list[str], folder: str) -> tuple[subprocess.Popen[bytes], in
 
 def show(scene: str, out: str) -> None:
     """In the child: a console over a made-up fleet, which measures itself."""
+    from moregpu.platform.memory import settle
     from moregpu_tui.app import ConsoleApp
-    from moregpu_tui.memory import settle
     from moregpu_tui.options import Options, Settings
 
     source = _Fleet(scene)

@@ -14,6 +14,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 
 from moregpu.errors import MoreGPUError, NotConfigured
+from moregpu.platform.memory import settle
 from moregpu.wire.text import clean
 from moregpu_tui.actions import ACTIONS, BY_ID, Action, moves, permitted, refusal
 from moregpu_tui.commands import Commands
@@ -21,7 +22,6 @@ from moregpu_tui.feed.choose import choose_source
 from moregpu_tui.feed.source import Source
 from moregpu_tui.keymap import checked
 from moregpu_tui.leaving import end_when_told, end_with_the_terminal
-from moregpu_tui.memory import settle
 from moregpu_tui.mishap import written_down
 from moregpu_tui.options import Options, Settings, load_settings, save_settings
 from moregpu_tui.places import Places

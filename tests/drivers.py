@@ -1,4 +1,4 @@
-"""A second software driver for the kernels: SwiftShader, which browsers bring along, and some distributions package."""
+"""Graphics drivers of the machine: any adapter, and SwiftShader as a second one, which browsers bring along."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from moregpu_kernels.device import probe
+from moregpu_kernels.errors import ProbeFailed
 
 PLACES = ("/usr/lib/chromium", "/usr/lib64/chromium-browser", "/opt/google/chrome", "/usr/lib/swiftshader")
 
@@ -21,3 +23,14 @@ def swiftshader() -> Path:
     pytest.skip(
         "missing: SwiftShader, or MOREGPU_SWIFTSHADER with its vk_swiftshader_icd.json; mend: apt-get install chromium"
     )
+
+
+def any_adapter() -> str:
+    """The key of the best adapter here, a software one too."""
+    try:
+        there = probe()
+    except ProbeFailed as error:
+        pytest.skip(f"missing: a graphics adapter ({error.detail})")
+    if not there:
+        pytest.skip("missing: a graphics adapter")
+    return there[0].key

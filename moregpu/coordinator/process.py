@@ -5,20 +5,16 @@ Not for a coordinator inside another program: these settings are the whole proce
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import os
 import sys
-from collections.abc import Callable
+
+from moregpu.platform import memory
 
 SWITCH_S = 0.0005
 """The writer thread takes the interpreter lock once a row; at Python's 5 ms it waits for a busy loop row after row.
 Measured under 16 submitters: a commit took 4.3 ms of wall time, and 1.6 so."""
 
 BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-
-OBJECTS_BETWEEN_COLLECTIONS = 20_000
-"""Rows, messages and events are made by the thousand and form no cycles."""
 
 
 def prepare() -> None:
@@ -34,26 +30,4 @@ def prepare() -> None:
 def settle() -> None:
     """Once everything is imported."""
     sys.setswitchinterval(SWITCH_S)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, 20, 20)
-
-
-def give_back_memory() -> None:
-    """Return freed pages to the system, where the C library keeps them (glibc); some milliseconds, without the lock."""
-    if _trim is not None:
-        _trim(0)
-
-
-def _find_trim() -> Callable[[int], int] | None:
-    if sys.platform != "linux":
-        return None
-    try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError):  # another C library, which has no such function
-        return None
-    trim.argtypes, trim.restype = [ctypes.c_size_t], ctypes.c_int
-    return trim
-
-
-_trim = _find_trim()
+    memory.settle()

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from moregpu.coordinator.process import give_back_memory
+from moregpu.platform import memory
 
 T = TypeVar("T")
 
@@ -89,4 +89,4 @@ class ThreadOffload:
 
     def _tidy(self) -> None:
         self._tidying = None
-        self._pool.submit(give_back_memory)
+        self._pool.submit(memory.trim)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from moregpu.coordinator import process, shell
+from moregpu.platform import memory
 
 
 def _blas_threads_after_prepare(environment: dict[str, str]) -> str:
@@ -27,9 +28,9 @@ def test_products_of_checks_use_one_thread_each_unless_the_environment_says_othe
 
 
 def test_giving_memory_back_is_harmless_at_any_time() -> None:
-    process.give_back_memory()
+    memory.trim()
     kept = bytearray(b"x" * 1_000_000)
-    process.give_back_memory()
+    memory.trim()
     assert kept == b"x" * 1_000_000
 
 

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from moregpu_kernels.device import probe
-from moregpu_kernels.errors import ProbeFailed
 from moregpu_kernels.reference import expect
 
 from moregpu.cli.loopback import LoopbackPool
@@ -21,7 +19,7 @@ from moregpu.client.job import JobHandle
 from moregpu.client.pool import Pool
 from moregpu.client.signatures import verify_signed
 from moregpu.errors import JobFailed
-from tests.drivers import swiftshader
+from tests.drivers import any_adapter, swiftshader
 from tests.road.test_custom import SOURCE
 
 DEADLINE_S = 60.0
@@ -30,12 +28,7 @@ DEADLINE_S = 60.0
 @pytest.fixture(scope="module")
 def gpu_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackPool]:
     """A pool with one worker that offers an adapter (software too) and its CPU."""
-    try:
-        there = probe()
-    except ProbeFailed as error:
-        pytest.skip(f"missing: a graphics adapter ({error.detail})")
-    if not there:
-        pytest.skip("missing: a graphics adapter")
+    any_adapter()
     with LoopbackPool(tmp_path_factory.mktemp("devices") / "home") as local:
         local.start_coordinator()
         local.start_worker("gina", "--engine", "gpu", "--hang", "4")

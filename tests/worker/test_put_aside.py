@@ -15,13 +15,12 @@ import pytest
 import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
-from moregpu_kernels.device import probe
-from moregpu_kernels.errors import ProbeFailed
 
 from moregpu.wire.messages import Hello, TaskError
 from moregpu.wire.statement import read_ran_and_outputs
 from moregpu.worker.compute import MAX_AGAIN_S, Compute, Patience
 from moregpu.worker.frames import Done
+from tests.drivers import any_adapter
 from tests.worker.scripted import Coordinator, Machine, tell, tiny
 from tests.worker.test_compute import VECTOR, Owner, add
 
@@ -31,13 +30,7 @@ FAR_S = 60.0
 
 @pytest.fixture(scope="module")
 def adapter() -> str:
-    try:
-        there = probe()
-    except ProbeFailed as error:
-        pytest.skip(f"missing: a graphics adapter ({error.detail})")
-    if not there:
-        pytest.skip("missing: a graphics adapter")
-    return there[0].key
+    return any_adapter()
 
 
 class Watching(Owner):

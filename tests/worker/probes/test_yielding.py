@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from moregpu_kernels.device import probe
-from moregpu_kernels.errors import ProbeFailed
 
 from tests.displays import screen
+from tests.drivers import any_adapter
 from tests.worker.noise import through_noise
 from tests.worker.yielding import input_to_cut
 
@@ -19,22 +18,13 @@ from tests.worker.yielding import input_to_cut
 @pytest.mark.parametrize("engine", ["cpu", "gpu"])
 def test_input_at_a_real_desktop_cuts_the_work_that_runs(tmp_path: Path, engine: Literal["cpu", "gpu"]) -> None:
     if engine == "gpu":
-        needs_an_adapter()
+        any_adapter()
     with screen() as x:
         cuts = asyncio.run(input_to_cut(tmp_path, x.name, 2, engine))
     for cut in cuts:
         assert cut.decided_s < 5.0, "the bar of 0.1 s is `benchmarks.throttle`'s: other tests run beside this one"
         assert cut.rested_s < 10.0
         assert cut.share < 0.5, "it computed at 0.8 before, on every core where a CPU plays GPU"
-
-
-def needs_an_adapter() -> None:
-    try:
-        there = probe()
-    except ProbeFailed as error:
-        pytest.skip(f"missing: a graphics adapter ({error.detail})")
-    if not there:
-        pytest.skip("missing: a graphics adapter")
 
 
 @pytest.mark.acceptance
