@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from moregpu.coordinator.cases import Ruling
+from moregpu.coordinator.conduct import Conduct
 from moregpu.coordinator.fitting import lanes
 from moregpu.coordinator.session import WorkerSession
 from moregpu.coordinator.store.protocol import FleetWorker, WorkerRow
@@ -127,8 +128,7 @@ class Fleet:
         """Times that sums were asked for since they last were not quite true; −1: they are."""
         self._placed: list[FleetWorker] | None = None
         self._taking: int | None = None
-        self.conduct: dict[str, int] = {}
-        """Worker that is not here → how often it failed or died in a row."""
+        self.conduct = Conduct()
         self.version = 0
         """Counts changes of who is there and what they take."""
 

@@ -13,7 +13,7 @@ from moregpu.coordinator.chores import Chores
 from moregpu.coordinator.fleet import Fleet, Member
 from moregpu.coordinator.limits import DeskConfig
 from moregpu.coordinator.protocol import Clock
-from moregpu.coordinator.session import FAST_FAILURES, Phase, WorkerSession
+from moregpu.coordinator.session import Phase, WorkerSession
 from moregpu.coordinator.store.protocol import LEASE_S, Store
 from moregpu.errors import MoreGPUError
 from moregpu.wire.api import Event
@@ -47,9 +47,7 @@ class Presence:
         live = self._fleet.get(worker)
         earlier = live.session if live is not None else self._parted.pop(worker, None)
         self._fleet.put(member)
-        carried = self._fleet.conduct.pop(worker, 0)
         if earlier is None:
-            session.failures = carried
             await self._set_aside_if_hopeless(member)
             return
         same = earlier.boot == session.boot
@@ -62,30 +60,18 @@ class Presence:
                 self._displace(live)
                 await self._count_flip(member)
         if not same:
-            session.failures += await self._release(member.row.id, session)
+            await self._count_loss(worker, session)
             await self._set_aside_if_hopeless(member)
 
     async def _set_aside_if_hopeless(self, member: Member) -> None:
-        """A machine that fails or dies at every task is paused, however often it comes back."""
-        session = member.session
-        if session.failures < FAST_FAILURES or member.row.paused:
-            return
-        log.warning("worker paused: it fails or dies at every task", extra={"worker": member.row.id})
-        session.paused = True
-        self._fleet.changed(fit=True)
-        row = await self._store.worker(member.row.id)
-        if row is not None:
-            why = f"it failed or died at {session.failures} tasks in a row"
-            row = msgspec.structs.replace(row, paused=True, paused_for=why)
-            member.row = await self._store.save_worker(row, "worker.paused_for_failures")
+        if self._fleet.conduct.hopeless(member.row.id):
+            await set_aside(self._store, self._fleet, member)
 
     def depart(self, member: Member, *, silence: bool, bye: bool) -> None:
         """A connection ended. Nothing happens when another one has taken its place."""
         if not self._fleet.remove(member):
             return
         self._chores.spawn(self._save(member))
-        if member.session.failures:
-            self._fleet.conduct[member.row.id] = member.session.failures
         if bye:
             self._chores.spawn(self._give_back(member))
         else:
@@ -95,6 +81,7 @@ class Presence:
     async def forget(self, worker: str) -> None:
         """It was revoked: nothing of it is waited for."""
         self._parted.pop(worker, None)
+        self._fleet.conduct.clear(worker)
         await self._store.release(worker, (), self._clock.monotonic(), self._clock.wall())
         self._wake()
 
@@ -105,8 +92,17 @@ class Presence:
         if self._parted.get(worker) is not session:
             return  # it came back, or was revoked
         del self._parted[worker]
-        if not silence and await self._release(worker, session):
-            self._fleet.conduct[worker] = session.failures + 1
+        if silence:
+            return
+        await self._count_loss(worker, session)
+        back = self._fleet.get(worker)  # it may have come while its leases went
+        if back is not None:
+            await self._set_aside_if_hopeless(back)
+
+    async def _count_loss(self, worker: str, session: WorkerSession) -> None:
+        """A process went away for good: its leases go back, and if it had any, that counts as a failure."""
+        if await self._release(worker, session):
+            self._fleet.conduct.failed(worker, "it went away with its tasks and did not come back with them")
 
     async def _give_back(self, member: Member) -> None:
         await self._release(member.row.id, member.session)
@@ -158,3 +154,16 @@ class Presence:
                     data={"name": member.row.name, "detail": "one key is used by two processes"},
                 )
             )
+
+
+async def set_aside(store: Store, fleet: Fleet, member: Member) -> None:
+    """Pause a worker that fails or dies at every task, or it would empty every queue."""
+    if member.row.paused:
+        return
+    member.session.paused = True
+    fleet.changed(fit=True)
+    log.warning("worker paused: it fails or dies at every task", extra={"worker": member.row.id})
+    row = await store.worker(member.row.id)
+    if row is not None and not row.paused:
+        row = msgspec.structs.replace(row, paused=True, paused_for=fleet.conduct.why(row.id))
+        member.row = await store.save_worker(row, "worker.paused_for_failures")

@@ -13,6 +13,7 @@ from moregpu.coordinator.decisions import Judge as JudgeThis
 from moregpu.coordinator.finish import Finisher
 from moregpu.coordinator.fleet import Fleet, Member
 from moregpu.coordinator.judge import Judge
+from moregpu.coordinator.presence import set_aside
 from moregpu.coordinator.protocol import Clock
 from moregpu.coordinator.proving import Proving
 from moregpu.coordinator.store.protocol import Store
@@ -111,10 +112,14 @@ class Results:
             member.send(message, may_wait=True)
 
     async def _conclude(self, member: Member, rulings: Sequence[Ruling]) -> None:
-        pause = False
+        conduct = self._fleet.conduct
         for ruling in rulings:
             done = ruling.completed
-            pause |= member.session.ruled(failed=ruling.failed, succeeded=done.verdict == "accepted")
+            member.session.ruled(failed=ruling.failed, succeeded=done.verdict == "accepted")
+            if done.verdict == "accepted":
+                conduct.clear(member.row.id)
+            elif ruling.failed:
+                conduct.failed(member.row.id, done.detail)
             self._fleet.learn(member, ruling)
             self.observe(member, ruling)
             if done.ready:
@@ -123,8 +128,8 @@ class Results:
                 self.cancel(done.out, "the job ended" if done.ended else "another worker was first")
         if any(ruling.failed for ruling in rulings):
             await self._keep_trust(member)
-        if pause:
-            await self._pause(member, next(ruling.completed.detail for ruling in reversed(rulings) if ruling.failed))
+        if conduct.hopeless(member.row.id):
+            await set_aside(self._store, self._fleet, member)
         self._wake()
 
     async def _keep_trust(self, member: Member) -> None:
@@ -140,18 +145,6 @@ class Results:
         self._fleet.changed(fit=True)
         gone = await self._store.release(row.id, (), self._clock.monotonic(), self._clock.wall())
         self.cancel([(row.id, ref) for ref in gone], "the worker is quarantined")
-
-    async def _pause(self, member: Member, error: str) -> None:
-        """A worker that fails everything is set aside, or it would empty every queue."""
-        member.session.paused = True
-        log.warning("worker paused: it fails everything", extra={"worker": member.row.id})
-        row = await self._store.worker(member.row.id)
-        why = f"{member.session.failures} of its tasks failed in a row; the last one: {error}"
-        if row is not None and not row.paused:
-            member.row = await self._store.save_worker(
-                msgspec.structs.replace(row, paused=True, paused_for=why), "worker.paused_for_failures"
-            )
-        self._fleet.changed(fit=True)
 
 
 def _unobserved(member: Member, ruling: Ruling) -> None:

@@ -53,12 +53,12 @@ class Roster:
         if row.revoked:
             raise Conflict(f"{row.name} was revoked", "a revoked worker joins again with a new key and a new invite")
         saved = await self._store.save_worker(changed(row, change), _event_of(change))
+        if change.action in ("resume", "approve"):
+            self._fleet.conduct.clear(row.id)
         member = self._fleet.get(row.id)
         if member is not None:
             member.row = saved
             member.session.quarantined = saved.trust.quarantined
-            if change.action in ("resume", "approve"):
-                member.session.failures = 0
             for action in member.session.policy(policy_of(saved), paused=saved.paused, draining=saved.draining):
                 self._hub.carry_out_for(member, action)
             self._fleet.changed(fit=True)

@@ -51,9 +51,6 @@ from moregpu.wire.messages import (
 OUTSTANDING_S = 0.05
 """Work that lies ready on a worker, beside two round trips: enough that it never waits, little enough to move."""
 
-FAST_FAILURES = 8
-"""So many failed tasks in a row, and the worker is paused: a machine that fails everything empties queues."""
-
 OVERDUE_S = 10.0
 """A task is taken back when this, and twice its time limit, have passed."""
 
@@ -82,7 +79,7 @@ class WorkerSession:
 
     # There are ten thousand of these; a dictionary of so many fields takes 1.4 kB more.
     __slots__ = ("_free_at", "_inherited", "_slots_for", "_swept", "approved", "asked", "began", "boot", "config",
-                 "draining", "due", "duty", "failures", "heard", "held", "hello", "hot", "judging", "lanes",
+                 "draining", "due", "duty", "heard", "held", "hello", "hot", "judging", "lanes",
                  "on_trial", "paused", "phase", "quarantined", "reason", "rest_until", "round_trip_s", "successes",
                  "task_s", "user_load", "worker")  # fmt: skip
 
@@ -116,8 +113,6 @@ class WorkerSession:
         self.round_trip_s = 0.0
         self.task_s = 0.0
         """Moving average of what one task takes here, by our own timing."""
-        self.failures = 0
-        """Failed tasks in a row."""
         self.successes = 0
         """Accepted tasks in a row."""
         self.rest_until = 0.0
@@ -206,7 +201,7 @@ class WorkerSession:
         # One dictionary for all of them: whoever ends a check that an earlier session began ends it in every session.
         earlier.judging.update(self.judging)
         self.judging = earlier.judging
-        self.duty, self.hot, self.task_s, self.failures = earlier.duty, earlier.hot, earlier.task_s, earlier.failures
+        self.duty, self.hot, self.task_s = earlier.duty, earlier.hot, earlier.task_s
         self.round_trip_s, self.successes = earlier.round_trip_s, earlier.successes
         self._free_at = earlier._free_at
 
@@ -350,13 +345,12 @@ class WorkerSession:
         """A result's check has ended, however."""
         self.judging.pop(key_of(ref), None)
 
-    def ruled(self, *, failed: bool, succeeded: bool) -> bool:
-        """What a result came to. Returns whether the worker must be paused: it failed `FAST_FAILURES` in a row."""
+    def ruled(self, *, failed: bool, succeeded: bool) -> None:
+        """What a result came to: trust in the next ones grows by it, or begins anew."""
         if succeeded:
-            self.failures, self.successes = 0, self.successes + 1
+            self.successes += 1
         elif failed:
-            self.failures, self.successes = self.failures + 1, 0
-        return failed and self.failures >= FAST_FAILURES
+            self.successes = 0
 
     # -- messages
 

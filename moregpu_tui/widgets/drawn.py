@@ -90,6 +90,14 @@ class Scrolled(ScrollView, Drawn):  # pyright: ignore[reportIncompatibleMethodOv
             self._bar = None
             self.virtual_size = size
 
+    def bring(self, line: float) -> None:
+        """Show from this line on, or as far down as there are lines.
+
+        By force: Textual scrolls nothing before a layout has shown the bar, so a key right after a filter was closed
+        would be lost.
+        """
+        self.scroll_to(y=line, animate=False, immediate=True, force=True)
+
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Another part is in view."""
         self._move_bar()

@@ -296,9 +296,9 @@ class LineTable(Scrolled, can_focus=True):
         height = max(1, self.size.height - self._head)
         top = self.scroll_offset.y
         if self.cursor < top:
-            self.scroll_to(y=self.cursor, animate=False, immediate=True)
+            self.bring(self.cursor)
         elif self.cursor >= top + height:
-            self.scroll_to(y=self.cursor - height + 1, animate=False, immediate=True)
+            self.bring(self.cursor - height + 1)
         else:
             return False
         return True

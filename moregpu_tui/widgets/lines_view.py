@@ -50,19 +50,19 @@ class LinesView(Scrolled, can_focus=True):
 
     def action_move(self, by: int) -> None:
         """Scroll."""
-        self.scroll_relative(y=by, animate=False, immediate=True)
+        self.bring(self.scroll_y + by)
 
     def action_page(self, by: int) -> None:
         """Scroll by half a page."""
-        self.scroll_relative(y=by * max(1, self.size.height // 2), animate=False, immediate=True)
+        self.bring(self.scroll_y + by * max(1, self.size.height // 2))
 
     def action_top(self) -> None:
         """To the first line."""
-        self.scroll_to(y=0, animate=False, immediate=True)
+        self.bring(0)
 
     def action_bottom(self) -> None:
         """To the last line."""
-        self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True)
+        self.bring(self.max_scroll_y)
 
     def on_resize(self) -> None:
         """Another width."""

@@ -54,9 +54,9 @@ class LogView(LinesView):
         gone = self._forget(len(self._entries) - most)
         self.measure(self._count)
         if self.follow:
-            self.scroll_to(y=self._count, animate=False, immediate=True, force=True)
+            self.bring(self._count)
         elif gone:
-            self.scroll_to(y=max(0, top - gone), animate=False, immediate=True)
+            self.bring(max(0, top - gone))
         now = self.scroll_offset.y
         if now != top - gone:
             self.refresh(self.size.region)
@@ -70,7 +70,7 @@ class LogView(LinesView):
             self._break(self._entries)
         self.measure(self._count)
         if self.follow:
-            self.scroll_to(y=self._count, animate=False, immediate=True, force=True)
+            self.bring(self._count)
         self.refresh()
 
     @property
@@ -94,7 +94,7 @@ class LogView(LinesView):
             if matches(self._entries[place]):
                 self._found = place
                 self.set_follow(False)
-                self.scroll_to(y=max(0, firsts[place] - self.size.height // 2), animate=False, immediate=True)
+                self.bring(max(0, firsts[place] - self.size.height // 2))
                 self.refresh()
                 return True
         return False

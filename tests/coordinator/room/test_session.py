@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moregpu.coordinator.conduct import FAST_FAILURES, Conduct
 from moregpu.coordinator.decisions import (
     Admit,
     End,
@@ -23,7 +24,7 @@ from moregpu.coordinator.decisions import (
 )
 from moregpu.coordinator.limits import MAX_JUDGING, DeskConfig, RateLimit
 from moregpu.coordinator.scheduler import slots_for
-from moregpu.coordinator.session import FAST_FAILURES, Phase, WorkerSession
+from moregpu.coordinator.session import Phase, WorkerSession
 from moregpu.coordinator.store.protocol import Lease
 from moregpu.coordinator.trials import canary, measurement
 from moregpu.wire.messages import (
@@ -222,13 +223,14 @@ def test_trust_begins_with_one_task_and_doubles_with_each_accepted_one() -> None
 
 def test_a_worker_that_fails_everything_gets_eight_tasks() -> None:
     session = member()
-    given, paused = 0, False
-    while session.slots(float(given)) and not paused:
+    given, conduct = 0, Conduct()
+    while session.slots(float(given)) and not conduct.hopeless("w"):
         ref = give(session, float(given))
         given += 1
         session.receive(result(ref), float(given))
         session.judged(ref)
-        paused = session.ruled(failed=True, succeeded=False)
+        session.ruled(failed=True, succeeded=False)
+        conduct.failed("w", "no")
     assert given == FAST_FAILURES == 8
 
 
