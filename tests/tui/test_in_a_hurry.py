@@ -144,7 +144,7 @@ def test_n_finds_the_next_line_of_the_log() -> None:
         await press(app, "n")
         await until(pilot, lambda: view.sought != first and "submitted" in (view.sought or ""), "the next one")
         assert not view.follow
-        assert (view.sought or "?") in text_of(app)
+        await until(pilot, lambda: (view.sought or "?") in text_of(app), "it in view")
 
     played(app, play)
 
