@@ -19,6 +19,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from moregpu.blobs.syncing import Syncing
 from moregpu.errors import Conflict, DigestMismatch, NotFound, OutOfSpace, TooLarge
 
 DISK_MARK = 0.90
@@ -97,9 +98,13 @@ class BlobFiles:
         try:
             self._check_space(1)
             found = os.fstat(file)
-            if not stat.S_ISREG(found.st_mode) or found.st_size != total_bytes or _hash_of(file) != digest:
+            if not stat.S_ISREG(found.st_mode) or found.st_size != total_bytes:
                 raise DigestMismatch("The file that was left here is not what its name says", "Send the bytes")
-            os.fsync(file)
+            with Syncing(file) as syncing:
+                syncing.begin()
+                hashed = _hash_of(file)
+            if hashed != digest:
+                raise DigestMismatch("The file that was left here is not what its name says", "Send the bytes")
             self._move_in(path, digest, total_bytes)
         except OSError as error:
             _check_full(error)
@@ -405,9 +410,10 @@ class Reader:
 
 
 def _hash_of(file: int) -> str:
-    hash = blake3()
-    while piece := os.read(file, _COPY_BYTES):
-        hash.update(piece)
+    hash, buffer = blake3(), bytearray(_COPY_BYTES)
+    with open(file, "rb", buffering=0, closefd=False) as whole:
+        while length := whole.readinto(buffer):
+            hash.update(memoryview(buffer)[:length])
     return hash.hexdigest()
 
 

@@ -19,6 +19,7 @@ import msgspec
 from moregpu.blobs.format import Readable, open_range, sealed_size
 from moregpu.blobs.local import LEFT_HERE, Reader
 from moregpu.blobs.stream import SealStream
+from moregpu.blobs.syncing import Syncing
 from moregpu.errors import StateRefused
 from moregpu.jobs import Blob
 from moregpu.platform.private import check_private, write_private
@@ -101,15 +102,19 @@ class NearbyBlobs:
         except OSError:
             return None
         try:
+            with Syncing(file) as syncing:
 
-            def write(sealed: memoryview) -> None:
-                while sealed:
-                    sealed = sealed[os.write(file, sealed) :]
+                def write(sealed: memoryview) -> None:
+                    left = sealed
+                    while left:
+                        left = left[os.write(file, left) :]
+                    syncing.wrote(len(sealed))
 
-            stream = SealStream(sum(memoryview(piece).nbytes for piece in pieces), write, entropy)
-            for piece in pieces:
-                stream.write(piece)
-            return name, stream.finish()
+                stream = SealStream(sum(memoryview(piece).nbytes for piece in pieces), write, entropy)
+                for piece in pieces:
+                    stream.write(piece)
+                blob = stream.finish()
+            return name, blob
         except OSError:
             path.unlink(missing_ok=True)
             return None

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
+import mmap
 import sys
 
 OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """Rows, messages, events and strips are made by the thousand and form no cycles."""
+
+LARGE_BYTES = 4 << 20
+"""From here on memory is the system's own, in huge pages where it has them."""
+
+
+def room_for(size_bytes: int) -> memoryview:
+    """Zeroed memory for one value, gone when nobody holds it.
+
+    The first touch of 200 MB page by page took 0.13 to 0.5 s, in huge pages 0.03: longer than what is done with them.
+    """
+    if size_bytes < LARGE_BYTES:
+        return memoryview(bytearray(size_bytes))
+    own = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    memory = mmap.mmap(-1, size_bytes, **own)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a system without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(memory)
 
 
 def settle() -> None:

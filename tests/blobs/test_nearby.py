@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from moregpu.blobs import nearby
 from moregpu.blobs.format import seal
 from moregpu.blobs.local import LEFT_HERE, BlobFiles
-from moregpu.errors import DigestMismatch, NotFound
+from moregpu.blobs.syncing import STRIDE_BYTES
+from moregpu.errors import DigestMismatch, NotFound, OutOfSpace
 from moregpu.jobs import Blob
 
 PIN = bytes(range(32))
@@ -85,6 +87,34 @@ def test_a_file_that_is_left_becomes_a_blob_once_its_bytes_hash_to_its_name(
     assert found.read_into(blob, 0, len(CONTENT), memoryview(out)) and out == CONTENT
     with pytest.raises(NotFound):
         files.take_over(name, blob.digest, size)
+
+
+def test_what_the_disk_did_not_take_while_it_was_written_is_not_left(
+    found: nearby.NearbyBlobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_file: int) -> None:
+        raise OSError(errno.EIO, "the disk")
+
+    monkeypatch.setattr("moregpu.blobs.syncing.os.fsync", full)
+    assert found.leave([bytes(STRIDE_BYTES + 1)], os.urandom) is None
+    assert list((tmp_path / "blobs" / LEFT_HERE).iterdir()) == []
+
+
+def test_what_the_disk_does_not_take_when_it_is_taken_over_is_no_blob(
+    found: nearby.NearbyBlobs, files: BlobFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = found.leave([CONTENT], os.urandom)
+    assert left is not None
+    name, blob = left
+    size = (tmp_path / "blobs" / LEFT_HERE / name).stat().st_size
+
+    def full(_file: int) -> None:
+        raise OSError(errno.ENOSPC, "the disk")
+
+    monkeypatch.setattr("moregpu.blobs.syncing.os.fsync", full)
+    with pytest.raises(OutOfSpace):
+        files.take_over(name, blob.digest, size)
+    assert files.size(blob.digest) is None
 
 
 @pytest.mark.parametrize("lie", ["bytes", "length", "link", "name"])

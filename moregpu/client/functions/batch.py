@@ -28,7 +28,7 @@ _WHOLE = "the job's own result"
 class Sender(Protocol):
     """What a batch needs of the pool that it goes to."""
 
-    def fetch(self, blob: Blob, then: Callable[[bytearray | MoreGPUError], None]) -> None:
+    def fetch(self, blob: Blob, then: Callable[[memoryview | MoreGPUError], None]) -> None:
         """Download a blob on a thread, then call `then` there."""
         ...
 
@@ -168,7 +168,7 @@ class Batch:
             self._fetching += 1
         self._sender.fetch(tensor.data, lambda data: self._fetched(data, indices, where))
 
-    def _fetched(self, data: bytearray | MoreGPUError, indices: range, where: str) -> None:
+    def _fetched(self, data: memoryview | MoreGPUError, indices: range, where: str) -> None:
         if not isinstance(data, MoreGPUError):
             self._deliver(data, indices, where)
         with self._lock:
@@ -177,7 +177,7 @@ class Batch:
         if ended is not None:
             self._conclude(ended, data if isinstance(data, MoreGPUError) else None)
 
-    def _deliver(self, data: bytes | bytearray, indices: range, where: str) -> None:
+    def _deliver(self, data: bytes | memoryview, indices: range, where: str) -> None:
         """Give calls their records: those of `indices` alone, since no worker answers for calls it was not given."""
         again: list[Call] = []
         try:

@@ -23,6 +23,7 @@ from moregpu.client.link import Link, NoLink
 from moregpu.encoding import Buffers, encode, joined
 from moregpu.errors import MoreGPUError, Unreachable
 from moregpu.jobs import Blob, Tensor
+from moregpu.platform.memory import room_for
 from moregpu.wire import link as wire
 from moregpu.workloads.function.spec import FunctionSpec
 
@@ -216,13 +217,13 @@ class Caller:
 
     # -- what batches need
 
-    def fetch(self, blob: Blob, then: Callable[[bytearray | MoreGPUError], None]) -> None:
+    def fetch(self, blob: Blob, then: Callable[[memoryview | MoreGPUError], None]) -> None:
         """Download a blob that an answer of the coordinator's named, on a thread, then call `then` there."""
 
         def work() -> None:
-            data = bytearray(blob.size_bytes)
             try:
-                self._blobs().download_into(blob, memoryview(data), is_given=True)
+                data = room_for(blob.size_bytes)
+                self._blobs().download_into(blob, data, is_given=True)
             except MoreGPUError as error:
                 then(error)
             except OSError as error:
