@@ -70,6 +70,8 @@ class LineTable(Scrolled, can_focus=True):
         self.columns = tuple(columns)
         self._build = build
         self._empty = empty
+        self._said: Sequence[Line] = ()
+        """The lines that were drawn last because there are no rows."""
         self._moved = moved
         self._head = 1 if head else 0
         self.rows: list[str] = []
@@ -102,7 +104,7 @@ class LineTable(Scrolled, can_focus=True):
             self._moved()
 
     def touch(self, ids: Iterable[str]) -> None:
-        """These rows changed: forget their strips, draw those in view."""
+        """These rows changed: forget their strips, draw those in view. No rows: draw what is said instead, if new."""
         touched = ids if isinstance(ids, set) else {*ids}
         for id in self._cache.keys() & touched:
             del self._cache[id]
@@ -111,6 +113,8 @@ class LineTable(Scrolled, can_focus=True):
         rows = [place for place, id in enumerate(seen, self._head) if id in touched]
         if rows:
             refresh_rows(self, rows)
+        elif not self.rows and self._empty() != self._said:
+            self.refresh()
 
     def touch_all(self) -> None:
         """All changed: another theme, another width, a time that is shown as an age."""
@@ -236,7 +240,7 @@ class LineTable(Scrolled, can_focus=True):
         if not self._widths:
             self._layout()
         if not self.rows:
-            lines = self._empty()
+            lines = self._said = self._empty()
             return paint.strip(lines[y] if y < len(lines) else (), width, self.ground)
         if y < self._head:
             return self._titles(width)

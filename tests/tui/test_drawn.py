@@ -6,7 +6,9 @@ import pytest
 from textual.geometry import Spacing
 from textual.pilot import Pilot
 
+from moregpu.wire.api import Event
 from moregpu_tui.actions import SCREENS
+from moregpu_tui.state.events import happened
 from moregpu_tui.state.model import LogEntry
 from moregpu_tui.widgets.bare import Bare
 from moregpu_tui.widgets.drawn import Drawn
@@ -86,5 +88,22 @@ def test_a_log_that_comes_all_at_once_is_shown_at_its_end_and_goes_on_there() ->
             view.add_entries(entries(10, "unread"), 200)  # ten old ones go
             await settled(app)
             await until(pilot, lambda top=top: text_of(app).splitlines()[3] == top, "the same line")
+
+    played(app, play)
+
+
+def test_a_list_without_rows_says_something_else_once_that_is_true() -> None:
+    stage = Stage(workers=0, seconds=0)
+    stage.pool.jobs.clear()
+    stage.pool._pending.clear()
+    stage.store.offer(stage.pool._replaced())
+    stage.store.take(stage.at)
+    app = stage.console()
+
+    async def play(pilot: Pilot[int]) -> None:
+        await press(app, "1")
+        await until(pilot, lambda: "No worker has joined this pool yet" in text_of(app), "what to do first")
+        app.offer(happened(Event(type="worker.enrolled", id="w-1", at=stage.at, data={"name": "attic"})))
+        await until(pilot, lambda: "No jobs yet" in text_of(app), "what to do next")
 
     played(app, play)
