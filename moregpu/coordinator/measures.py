@@ -30,7 +30,6 @@ class Measures:
     def __init__(self, store: Store, clock: Clock):
         self._store = store
         self._clock = clock
-        self._ended: asyncio.Queue[list[str]] = asyncio.Queue()
         self._queued_at: dict[str, float] = {}
         self.jobs = Counter("moregpu_jobs_ended_total", "Jobs that ended, by kernel and state", ("kernel", "state"))
         self.jobs_submitted = Counter("moregpu_jobs_total", "Jobs submitted since the coordinator started")
@@ -62,17 +61,12 @@ class Measures:
     async def run(self) -> None:
         """Take in what happens until cancelled."""
         unsubscribe = self._store.subscribe(self._committed)
-        sampling = asyncio.create_task(self._sample())
         try:
             while True:
-                for job in await self._ended.get():
-                    row = await self._store.job(job)
-                    if row is not None:
-                        self._job_ended(row)
+                await asyncio.sleep(SAMPLE_S)
+                self.sample([worker.id for worker in await self._store.workers()])
         finally:
             unsubscribe()
-            sampling.cancel()
-            await asyncio.gather(sampling, return_exceptions=True)
 
     def judged(self, worker: str, device: str, ruling: Ruling) -> None:
         """A result was judged. `device`: "gpu" or "cpu"."""
@@ -114,7 +108,6 @@ class Measures:
     # ---- taking in
 
     def _committed(self, events: list[Event]) -> None:
-        ended: list[str] = []
         for event in events:
             if not event.type.startswith("job."):
                 continue
@@ -127,9 +120,9 @@ class Measures:
                     self.queue_seconds.observe(max(0.0, event.at - queued_at))
             elif event.type in _ENDS:
                 self._queued_at.pop(event.id, None)
-                ended.append(event.id)
-        if ended:
-            self._ended.put_nowait(ended)
+                row = self._store.job_in_memory(event.id)
+                if row is not None:
+                    self._job_ended(row)
 
     def _job_ended(self, row: JobRow) -> None:
         kernel = str(getattr(row.spec, "operation", row.kind))
@@ -142,11 +135,6 @@ class Measures:
         if row.ended_at is not None:
             self.job_seconds.observe(max(0.0, row.ended_at - row.created_at), kernel)
         self.check_seconds.observe(row.checking_s)
-
-    async def _sample(self) -> None:
-        while True:
-            await asyncio.sleep(SAMPLE_S)
-            self.sample([worker.id for worker in await self._store.workers()])
 
     def sample(self, workers: list[str]) -> None:
         """Close a span of the trends."""

@@ -92,7 +92,6 @@ class CommittedBook(ABC):
             self._undo(transaction, future, error)
             return
         self._book.forget_written(transaction.changes)
-        self._book.evict(self._keep_ended)
         self._disk_is_free()
         if future is not None and not future.done():
             future.set_result(None)
@@ -100,6 +99,8 @@ class CommittedBook(ABC):
             self._committed_seq = transaction.events[-1].seq or self._committed_seq
             for subscriber in list(self._subscribers):
                 _call(subscriber, transaction.events)
+        # After them: whoever is told of an end may look at what ended.
+        self._book.evict(self._keep_ended, () if self._inflight is None else self._inflight[0].changes)
 
     def _undo(self, failed: Transaction, future: asyncio.Future[None] | None, error: MoreGPUError) -> None:
         journal = self._book.journal

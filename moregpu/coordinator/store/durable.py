@@ -56,6 +56,9 @@ class BookStore(CommittedBook):
         self._must_be_open()
         return self._book.jobs.get(id) or await self._read(lambda: self._disk.job(id))
 
+    def job_in_memory(self, id: str) -> JobRow | None:
+        return self._book.jobs.get(id)
+
     async def job_under_key(self, submitter: str, key: str) -> JobRow | None:
         self._must_be_open()
         id = self._book.index.by_key.get((submitter, key)) if key else None

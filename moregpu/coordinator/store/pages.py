@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from moregpu.coordinator import ledger
@@ -84,12 +84,14 @@ class Pages:
             if change.table in (self.ledger, self.batches, self.checkpoints):
                 change.table.rows.pop(change.key, None)
 
-    def evict(self, keep: int) -> None:
-        """Let go of ended jobs beyond the newest `keep`, but none that the open transaction touches."""
+    def evict(self, keep: int, on_its_way: Iterable[Change] = ()) -> None:
+        """Let go of ended jobs beyond the newest `keep`, but none that an unwritten transaction touches: the open one,
+        or the one that is `on_its_way` to the disk.
+        """
         if len(self.ended) <= keep:
             return
         leaving = dict.fromkeys(islice(self.ended, len(self.ended) - keep))
-        for table, key, old, new in self.journal.changes:
+        for table, key, old, new in chain(on_its_way, self.journal.changes):
             if table is self.jobs:
                 leaving.pop(key, None)
             elif table is self.tasks:

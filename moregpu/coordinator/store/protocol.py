@@ -106,7 +106,10 @@ class Store(Protocol):
         ...
 
     def subscribe(self, callback: Callable[[list[Event]], None]) -> Callable[[], None]:
-        """Call `callback` on the loop with the durable events of each commit, in order; returns the way to stop."""
+        """Call `callback` on the loop with the durable events of each commit, in order; returns the way to stop.
+
+        What the commit changed is still in memory then: `job_in_memory` has every job that an event names.
+        """
         ...
 
     def watch_undone(self, callback: Callable[[Undone], None]) -> Callable[[], None]:
@@ -124,6 +127,10 @@ class Store(Protocol):
 
     async def job(self, id: str) -> JobRow | None:
         """One job."""
+        ...
+
+    def job_in_memory(self, id: str) -> JobRow | None:
+        """One job, if it has not ended, or not long ago."""
         ...
 
     async def job_under_key(self, submitter: str, key: str) -> JobRow | None:

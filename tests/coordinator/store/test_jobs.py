@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from moregpu.coordinator.store.references import NO_KEY
 from moregpu.errors import Conflict, InvalidJob, NotFound
 from moregpu.jobs import Blob, JobState, Tensor
-from moregpu.wire.api import Problem
+from moregpu.wire.api import Event, Problem
 from moregpu.workloads.kernel.spec import KernelSpec
 from tests.coordinator.store import rows
 from tests.coordinator.store.conftest import Pool
@@ -87,6 +87,31 @@ def test_a_prefix_finds_jobs(tell: Tell) -> None:
         await pool.store.cancel(bobs_ended.id, pool.clock.epoch)
         assert await pool.store.find_jobs("j-", "bob") == sorted([bobs.id, bobs_ended.id])
         assert await pool.store.find_jobs("j-", "nobody") == []
+
+    tell(story, keep_ended=0)
+
+
+def test_whoever_is_told_of_an_end_finds_the_job_in_memory(tell: Tell) -> None:
+    """Also where it ended while the commit before was on its way, at whose landing ended jobs are let go."""
+
+    async def story(pool: Pool) -> None:
+        seen: list[JobState | None] = []
+
+        def told(events: list[Event]) -> None:
+            for event in events:
+                if event.type == "job.cancelled":
+                    row = pool.store.job_in_memory(event.id)
+                    seen.append(None if row is None else row.state)
+
+        pool.store.subscribe(told)
+        first, second = [await pool.store.add_job(rows.job()) for _ in range(2)]
+        ending = asyncio.create_task(pool.store.cancel(first.id, pool.clock.epoch))
+        while not ending.done() and pool.store._inflight is None:
+            await asyncio.sleep(0)
+        await pool.store.cancel(second.id, pool.clock.epoch)
+        await ending
+        assert seen == [JobState.CANCELLED, JobState.CANCELLED]
+        assert pool.store.job_in_memory(first.id) is pool.store.job_in_memory(second.id) is None
 
     tell(story, keep_ended=0)
 
