@@ -85,8 +85,9 @@ class Pages:
                 change.table.rows.pop(change.key, None)
 
     def evict(self, keep: int, on_its_way: Iterable[Change] = ()) -> None:
-        """Let go of ended jobs beyond the newest `keep`, but none that an unwritten transaction touches: the open one,
-        or the one that is `on_its_way` to the disk.
+        """Let go of ended jobs beyond the newest `keep`, but none that is touched by what has yet to be written.
+
+        That is the open transaction, and what is `on_its_way` to the disk.
         """
         if len(self.ended) <= keep:
             return
