@@ -1,4 +1,4 @@
-"""Every worker multiplies small integers once an hour: broken hardware shows itself before its results are missed.
+"""Who works multiplies small integers once an hour: broken hardware shows itself before its results are missed.
 
 The canary is one assignment more, beside the worker's work and just like it; nothing waits for it.
 """
@@ -54,6 +54,7 @@ class Canaries:
             due = self._next.setdefault(worker, now + self._period_s * part_of(worker))
             if due <= now and can_be_tried(member):
                 self._next[worker] = now + self._period_s
+                member.session.worked = False
                 self._chores.spawn(self._give(member))
 
 
@@ -63,7 +64,12 @@ def part_of(worker: str) -> float:
 
 
 def can_be_tried(member: Member) -> bool:
-    """Whether a worker works now, so that a canary would tell something and be in nobody's way."""
+    """Whether a worker worked since the last one and takes work now: it would tell something and be in nobody's way.
+
+    One that does nothing is left alone: its engine would be loaded for a canary, and stay for ten minutes.
+    """
     session = member.session
     resting = bool(session.duty) and not any(share > 0.0 for share in session.duty.values())
-    return member.takes_work and not session.on_trial and not resting and len(session.held) < MAX_SLOTS
+    return (
+        session.worked and member.takes_work and not session.on_trial and not resting and len(session.held) < MAX_SLOTS
+    )

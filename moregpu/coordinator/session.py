@@ -81,7 +81,7 @@ class WorkerSession:
     __slots__ = ("_free_at", "_inherited", "_slots_for", "_swept", "approved", "asked", "began", "boot", "config",
                  "draining", "due", "duty", "heard", "held", "hello", "hot", "judging", "lanes",
                  "on_trial", "paused", "phase", "quarantined", "reason", "rest_until", "round_trip_s", "successes",
-                 "task_s", "user_load", "worker")  # fmt: skip
+                 "task_s", "user_load", "worked", "worker")  # fmt: skip
 
     def __init__(self, config: DeskConfig, now: float, slots_for: Callable[[float, float], int]) -> None:
         self.config = config
@@ -115,6 +115,8 @@ class WorkerSession:
         """Moving average of what one task takes here, by our own timing."""
         self.successes = 0
         """Accepted tasks in a row."""
+        self.worked = False
+        """A task of it was accepted since its last canary."""
         self.rest_until = 0.0
         self._slots_for = slots_for
         self._swept = False
@@ -203,6 +205,7 @@ class WorkerSession:
         self.judging = earlier.judging
         self.duty, self.hot, self.task_s = earlier.duty, earlier.hot, earlier.task_s
         self.round_trip_s, self.successes = earlier.round_trip_s, earlier.successes
+        self.worked = earlier.worked
         self._free_at = earlier._free_at
 
     def policy(self, policy: Policy, *, paused: bool, draining: bool) -> list[Action]:
@@ -348,7 +351,7 @@ class WorkerSession:
     def ruled(self, *, failed: bool, succeeded: bool) -> None:
         """What a result came to: trust in the next ones grows by it, or begins anew."""
         if succeeded:
-            self.successes += 1
+            self.successes, self.worked = self.successes + 1, True
         elif failed:
             self.successes = 0
 

@@ -141,9 +141,13 @@ def test_every_working_machine_is_tried_once_a_period_and_one_that_broke_is_set_
             seen = {worker: len(worker.assigned) for worker in (sound, breaks)}
             canaries.look()
             assert seen == {worker: len(worker.assigned) for worker in (sound, breaks)}, "none is due yet"
-            breaks.broken = True
             here.clock.ahead_s += 31.0
             await here.store.extend_all(here.clock.monotonic())
+            canaries.look()
+            assert seen == {worker: len(worker.assigned) for worker in (sound, breaks)}, "who did nothing is left alone"
+            for worker in (sound, breaks):
+                (await session_of(here, worker)).ruled(failed=False, succeeded=True)
+            breaks.broken = True
             canaries.look()
             await here.until(lambda: all(len(worker.assigned) == seen[worker] + 1 for worker in seen))
             await here.until(lambda: here.desk._fleet.get(breaks.id).session.paused)
@@ -151,6 +155,7 @@ def test_every_working_machine_is_tried_once_a_period_and_one_that_broke_is_set_
             assert (await here.desk.find_worker(sound.id)).state == "online"
             row = await here.store.worker(breaks.id)
             assert row is not None and row.trust.wrong == 1
+            (await session_of(here, sound)).ruled(failed=False, succeeded=True)
             canaries.look()
             assert len(sound.assigned) == seen[sound] + 1, "the next one is due in half a minute"
 
