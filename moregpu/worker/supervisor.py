@@ -33,7 +33,7 @@ FINAL = 64
 """An agent adds it to the exit status of an error that starting again would not mend."""
 
 FIRST_DELAY_S = 0.1
-MAX_DELAY_S = 30.0
+MAX_APART_S = 30.0
 HEALTHY_S = 30.0
 """An agent that ran for so long is started again at once."""
 
@@ -90,7 +90,7 @@ class Supervisor:
         os.write(self._rope, b".")
 
     def _keep_running(self) -> int:
-        delay_s = FIRST_DELAY_S
+        pace = Pace()
         while True:
             began = time.monotonic()
             status = self._run_agent()
@@ -98,7 +98,7 @@ class Supervisor:
                 return 0
             if FINAL < status < FINAL + 64:
                 return status - FINAL
-            delay_s = FIRST_DELAY_S if time.monotonic() - began > HEALTHY_S else min(2 * delay_s, MAX_DELAY_S)
+            delay_s = pace.after(time.monotonic() - began)
             sys.stderr.write(f"moregpu: the worker's agent ended ({_verdict(status)}); starting it again\n")
             sys.stderr.flush()
             select.select([self._bell], [], [], delay_s)
@@ -135,6 +135,22 @@ class Supervisor:
         finally:
             if end is not None:
                 os.close(end)
+
+
+class Pace:
+    """How soon an agent is started again: the more of them ended early, the further apart two starts are.
+
+    Starts, not an end and a start: what costs the owner's machine is a start, and an agent that worked for a while
+    before it was killed is missed by those whose tasks it had.
+    """
+
+    def __init__(self) -> None:
+        self._apart_s = FIRST_DELAY_S
+
+    def after(self, lived_s: float) -> float:
+        """Seconds to wait after the end of an agent that lived so long."""
+        self._apart_s = FIRST_DELAY_S if lived_s > HEALTHY_S else min(2 * self._apart_s, MAX_APART_S)
+        return max(FIRST_DELAY_S, self._apart_s - lived_s)
 
 
 def _verdict(status: int) -> str:
