@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FINAL = 64
 """An agent adds it to the exit status of an error that starting again would not mend."""
 
-FIRST_DELAY_S = 0.1
+FIRST_APART_S = 0.1
 MAX_APART_S = 30.0
 HEALTHY_S = 30.0
 """An agent that ran for so long is started again at once."""
@@ -145,12 +145,12 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._apart_s = FIRST_DELAY_S
+        self._apart_s = FIRST_APART_S
 
     def after(self, lived_s: float) -> float:
         """Seconds to wait after the end of an agent that lived so long."""
-        self._apart_s = FIRST_DELAY_S if lived_s > HEALTHY_S else min(2 * self._apart_s, MAX_APART_S)
-        return max(FIRST_DELAY_S, self._apart_s - lived_s)
+        self._apart_s = FIRST_APART_S if lived_s > HEALTHY_S else min(2 * self._apart_s, MAX_APART_S)
+        return max(0.0, self._apart_s - lived_s)
 
 
 def _verdict(status: int) -> str:
