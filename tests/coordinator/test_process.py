@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,39 @@ def test_giving_memory_back_is_harmless_at_any_time() -> None:
     kept = bytearray(b"x" * 1_000_000)
     memory.trim()
     assert kept == b"x" * 1_000_000
+
+
+ARENAS_OF_FOUR_THREADS = """
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from moregpu.coordinator import process
+
+process.prepare()
+together = Barrier(4)
+
+def work():
+    together.wait()
+    block = bytearray(100_000)
+    together.wait()
+
+with ThreadPoolExecutor(4) as threads:
+    for _ in range(4):
+        threads.submit(work)
+ctypes.CDLL(None).malloc_stats()
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no arenas of this kind")
+def test_threads_share_one_arena_of_which_trimming_gives_back_what_is_free() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ARENAS_OF_FOUR_THREADS],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.count("Arena ") == 1
 
 
 def test_work_runs_on_threads_also_after_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
