@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from moregpu_kernels.operations import OUTPUT
@@ -34,9 +34,8 @@ def cut_task(spec: KernelSpec, plan: Plan, cursor: int, worker: WorkerProfile, b
         raise ValueError(f"grain {cursor} of {plan.grains}")
     grid = grid_of(plan)
     grains = (cursor, cursor + _count(grid, cursor, plan, worker, budget_s))
-    rows, columns = grid.span(grains)
     form = grid.form
-    height, width = rows[1] - rows[0], columns[1] - columns[0]
+    rows, columns, outputs, cost = _tile_of(plan, grid, grains)
     return TaskSpec(
         kind="kernel",
         program=_program(spec, form),
@@ -44,15 +43,44 @@ def cut_task(spec: KernelSpec, plan: Plan, cursor: int, worker: WorkerProfile, b
         precision=form.dtype,  # how arrays are stored; sums are float32 always
         grains=grains,
         inputs={} if form.benchmark else _operands(spec, form, rows, columns),
-        outputs={OUTPUT: Planned(dtype=form.dtype, shape=form.operand_shape(OUTPUT, height, width))},
-        cost=Cost(
-            flops=form.tile_flops(height, width),
-            moved_bytes=float(form.tile_bytes(height, width)),
-            speed_key=plan.cost.speed_key,
-            bound_by=plan.cost.bound_by,
-        ),
+        outputs=outputs,
+        cost=cost,
         seed=spec.seed or 0,
     )
+
+
+class _Tile(NamedTuple):
+    """What a run of grains comes to in any job of a plan."""
+
+    rows: Range
+    columns: Range
+    outputs: dict[str, Planned]
+    cost: Cost
+
+
+_latest: tuple[Plan | None, Range, _Tile | None] = (None, (0, 0), None)
+"""Jobs that are alike share their plan, and most of those that come by the thousand have one task."""
+
+
+def _tile_of(plan: Plan, grid: Grid, grains: Range) -> _Tile:
+    global _latest
+    known, of_grains, tile = _latest
+    if known is not plan or of_grains != grains or tile is None:
+        form, (rows, columns) = grid.form, grid.span(grains)
+        height, width = rows[1] - rows[0], columns[1] - columns[0]
+        tile = _Tile(
+            rows,
+            columns,
+            {OUTPUT: Planned(dtype=form.dtype, shape=form.operand_shape(OUTPUT, height, width))},
+            Cost(
+                flops=form.tile_flops(height, width),
+                moved_bytes=float(form.tile_bytes(height, width)),
+                speed_key=plan.cost.speed_key,
+                bound_by=plan.cost.bound_by,
+            ),
+        )
+        _latest = plan, grains, tile
+    return tile
 
 
 def _program(spec: KernelSpec, form: Form) -> bytes:
