@@ -72,9 +72,8 @@ class Ours:
 
     def __init__(self, folder: Path):
         environment = {name: os.environ[name] for name in ("MOREGPU_FUNCTIONS_USER",) if name in os.environ}
-        # As installed, with its bytecode: a worker that is started again reads it, as its sandbox does.
+        # As installed, with its bytecode: a worker that is started again reads it, and so does its sandbox.
         compileall.compile_dir(ROOT / "moregpu", quiet=1)
-        environment |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
         if os.geteuid() == 0:
             environment.setdefault("MOREGPU_FUNCTIONS_USER", "65534")
         self.local = LoopbackPool(folder / "home", environment=environment)

@@ -106,11 +106,11 @@ class BlobFiles:
             if hashed != digest:
                 raise DigestMismatch("The file that was left here is not what its name says", "Send the bytes")
             self._move_in(path, digest, total_bytes)
-        except OSError as error:
-            _check_full(error)
-            raise
-        except (DigestMismatch, OutOfSpace):
+        except (OSError, DigestMismatch, OutOfSpace) as error:
+            # Also what the disk refused: asked again, it would say that all is well.
             path.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                _check_full(error)
             raise
         finally:
             os.close(file)

@@ -46,7 +46,11 @@ class Syncing:
         if self._thread is not None:
             self._thread.join()
         self._thread = threading.Thread(target=self._sync, name="moregpu-sync", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # no thread is to be had
+            self._thread = None
+            self._sync()
 
     def _sync(self) -> None:
         try:

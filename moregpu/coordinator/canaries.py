@@ -1,6 +1,7 @@
 """Who works multiplies small integers once an hour: broken hardware shows itself before its results are missed.
 
-The canary is one assignment more, beside the worker's work and just like it; nothing waits for it.
+The canary is one assignment more, beside the worker's work and just like it; nothing waits for it. Who did nothing
+since the last one is left alone: an engine would be loaded for it, and stay for ten minutes.
 """
 
 from __future__ import annotations
@@ -52,7 +53,13 @@ class Canaries:
         self._next = {worker: at for worker, at in self._next.items() if worker in here or at > now}
         for worker, member in here.items():
             due = self._next.setdefault(worker, now + self._period_s * part_of(worker))
-            if due <= now and can_be_tried(member):
+            if due > now:
+                continue
+            if not member.session.worked:
+                # Its turn is over, and the next one is where it would have been: an idle fleet that gets a job is not
+                # due all at once.
+                self._next[worker] = due + self._period_s * (1 + (now - due) // self._period_s)
+            elif can_be_tried(member):
                 self._next[worker] = now + self._period_s
                 member.session.worked = False
                 self._chores.spawn(self._give(member))
@@ -64,12 +71,7 @@ def part_of(worker: str) -> float:
 
 
 def can_be_tried(member: Member) -> bool:
-    """Whether a worker worked since the last one and takes work now: it would tell something and be in nobody's way.
-
-    One that does nothing is left alone: its engine would be loaded for a canary, and stay for ten minutes.
-    """
+    """Whether a worker takes work now, so that a canary would tell something and be in nobody's way."""
     session = member.session
     resting = bool(session.duty) and not any(share > 0.0 for share in session.duty.values())
-    return (
-        session.worked and member.takes_work and not session.on_trial and not resting and len(session.held) < MAX_SLOTS
-    )
+    return member.takes_work and not session.on_trial and not resting and len(session.held) < MAX_SLOTS

@@ -43,15 +43,17 @@ class Presence:
 
     async def arrive(self, member: Member) -> None:
         """A worker has proven who it is. Its leases move here when it is the same process, else they go back."""
-        worker, session = member.row.id, member.session
+        worker = member.row.id
         live = self._fleet.get(worker)
         earlier = live.session if live is not None else self._parted.pop(worker, None)
         self._fleet.put(member)
-        if earlier is None:
-            await self._set_aside_if_hopeless(member)
-            return
-        same = earlier.boot == session.boot
-        session.inherit(earlier, leases=same)
+        if earlier is not None:
+            await self._take_over(member, earlier, live)
+        await self._set_aside_if_hopeless(member)
+
+    async def _take_over(self, member: Member, earlier: WorkerSession, live: Member | None) -> None:
+        same = earlier.boot == member.session.boot
+        member.session.inherit(earlier, leases=same)
         earlier.phase = Phase.ENDED
         if live is not None:
             if same:
@@ -60,8 +62,7 @@ class Presence:
                 self._displace(live)
                 await self._count_flip(member)
         if not same:
-            await self._count_loss(worker, session)
-            await self._set_aside_if_hopeless(member)
+            await self._count_loss(member.row.id, member.session)
 
     async def _set_aside_if_hopeless(self, member: Member) -> None:
         if self._fleet.conduct.hopeless(member.row.id):
@@ -164,6 +165,9 @@ async def set_aside(store: Store, fleet: Fleet, member: Member) -> None:
     fleet.changed(fit=True)
     log.warning("worker paused: it fails or dies at every task", extra={"worker": member.row.id})
     row = await store.worker(member.row.id)
-    if row is not None and not row.paused:
+    if row is None:
+        return
+    member.row = row
+    if not row.paused:
         row = msgspec.structs.replace(row, paused=True, paused_for=fleet.conduct.why(row.id))
         member.row = await store.save_worker(row, "worker.paused_for_failures")

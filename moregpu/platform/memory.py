@@ -30,6 +30,11 @@ def room_for(size_bytes: int) -> memoryview:
     return memoryview(memory)
 
 
+def fallocate(fd: int, mode: int, start: int, length: int) -> None:
+    """Linux's own, which a file system may refuse, as if nobody had asked."""
+    ctypes.CDLL(None).fallocate(fd, mode, ctypes.c_int64(start), ctypes.c_int64(length))
+
+
 def settle() -> None:
     """Once everything is imported: what is there now is not walked again and again in search of cycles."""
     gc.collect()

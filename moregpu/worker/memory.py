@@ -13,6 +13,8 @@ import tempfile
 import threading
 from collections.abc import Iterable
 
+from moregpu.platform.memory import fallocate
+
 ALIGNMENT = 64
 """Values start at multiples of a cache line, as vector instructions like it."""
 
@@ -41,8 +43,16 @@ class Region:
 
         A page that is written before it was found is as good: what stands there stays.
         """
-        if hasattr(os, "memfd_create"):
-            threading.Thread(target=_fill, args=(os.dup(self.fd), self.size_bytes), name="fill", daemon=True).start()
+        if not hasattr(os, "memfd_create"):
+            return
+        try:
+            fd = os.dup(self.fd)
+        except OSError:
+            return
+        try:
+            threading.Thread(target=_fill, args=(fd, self.size_bytes), name="fill", daemon=True).start()
+        except RuntimeError:  # no thread is to be had: pages are found as they are written
+            os.close(fd)
 
     def seal(self) -> None:
         """From now on whoever it is passed to can read it alone, and nobody changes its size. Raises `OSError`."""
@@ -60,12 +70,9 @@ class Region:
 
 
 def _fill(fd: int, size_bytes: int) -> None:
-    try:
-        os.posix_fallocate(fd, 0, size_bytes)
-    except OSError:
-        pass  # whoever writes there hears of it
-    finally:
-        os.close(fd)
+    # Not posix_fallocate: where the system has none of its own, that writes, over what stands there meanwhile.
+    fallocate(fd, 0, 0, size_bytes)  # whoever writes there hears of what is wrong
+    os.close(fd)
 
 
 def _anonymous(size_bytes: int) -> int:

@@ -115,6 +115,7 @@ def test_what_the_disk_does_not_take_when_it_is_taken_over_is_no_blob(
     with pytest.raises(OutOfSpace):
         files.take_over(name, blob.digest, size)
     assert files.size(blob.digest) is None
+    assert list((tmp_path / "blobs" / LEFT_HERE).iterdir()) == [], "a second sync of it would say that all is well"
 
 
 @pytest.mark.parametrize("lie", ["bytes", "length", "link", "name"])

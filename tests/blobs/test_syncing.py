@@ -45,13 +45,13 @@ def test_who_writes_does_not_wait_for_the_disk(file: int, monkeypatch: pytest.Mo
 
     def slow(_file: int) -> None:
         begun.set()
-        goes_on.wait()
+        assert goes_on.wait(10), "the writer waits for this"
 
     monkeypatch.setattr("moregpu.blobs.syncing.os.fsync", slow)
     with Syncing(file) as syncing:
         for _ in range(5):
             syncing.wrote(STRIDE_BYTES)
-        begun.wait()
+        assert begun.wait(10)
         goes_on.set()  # a writer that waited would not come here
 
 

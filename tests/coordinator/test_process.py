@@ -50,8 +50,8 @@ def work():
     together.wait()
 
 with ThreadPoolExecutor(4) as threads:
-    for _ in range(4):
-        threads.submit(work)
+    for done in [threads.submit(work) for _ in range(4)]:
+        done.result()
 ctypes.CDLL(None).malloc_stats()
 """
 

@@ -8,7 +8,6 @@ the agent takes out is a copy: the child may write on.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import mmap
 import os
@@ -17,7 +16,7 @@ import struct
 from moregpu.encoding.layout import Malformed
 from moregpu.encoding.records import HEAD as RECORD_HEAD
 from moregpu.encoding.records import read_records
-from moregpu.platform.memory import LARGE_BYTES, room_for
+from moregpu.platform.memory import LARGE_BYTES, fallocate, room_for
 
 _HEAD = struct.Struct("<QQ")
 _F_ADD_SEALS, _F_SEAL_SHRINK, _F_SEAL_SEAL = 1033, 2, 1
@@ -131,5 +130,4 @@ def _write(fd: int, parts: list[bytes | memoryview], start: int) -> None:
 
 def _give_back(fd: int, start: int, stop: int) -> None:
     """Free the memory behind a stretch, which then reads as zeros: the file keeps its size, the mappings stay good."""
-    length = ctypes.c_int64(stop - start)
-    ctypes.CDLL(None).fallocate(fd, 0x01 | 0x02, ctypes.c_int64(start), length)  # KEEP_SIZE | PUNCH_HOLE
+    fallocate(fd, 0x01 | 0x02, start, stop - start)  # KEEP_SIZE | PUNCH_HOLE

@@ -149,6 +149,10 @@ def test_every_working_machine_is_tried_once_a_period_and_one_that_broke_is_set_
                 (await session_of(here, worker)).ruled(failed=False, succeeded=True)
             breaks.broken = True
             canaries.look()
+            assert seen == {worker: len(worker.assigned) for worker in (sound, breaks)}, "and not due when it gets work"
+            here.clock.ahead_s += 31.0
+            await here.store.extend_all(here.clock.monotonic())
+            canaries.look()
             await here.until(lambda: all(len(worker.assigned) == seen[worker] + 1 for worker in seen))
             await here.until(lambda: here.desk._fleet.get(breaks.id).session.paused)
             assert (await here.desk.find_worker(breaks.id)).state == "paused"
