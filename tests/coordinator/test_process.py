@@ -68,6 +68,37 @@ def test_threads_share_one_arena_of_which_trimming_gives_back_what_is_free() -> 
     assert done.stderr.count("Arena ") == 1
 
 
+KEPT_AND_GIVEN_BACK = """
+from moregpu.coordinator import process
+from moregpu.platform import memory
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+process.prepare()
+before = resident()
+block = bytearray(b"x") * (24 << 20)
+del block
+freed = resident()
+memory.trim()
+print((freed - before) >> 20, (resident() - before) >> 20)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep nothing")
+def test_what_was_freed_is_used_again_and_given_back_at_a_rest() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KEPT_AND_GIVEN_BACK],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    kept, left = map(int, done.stdout.split())
+    assert kept >= 20 and left <= 4
+
+
 def test_work_runs_on_threads_also_after_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "REST_S", 0.0)
 
