@@ -14,25 +14,23 @@ class Conduct:
     """Counts, for each worker that has any."""
 
     def __init__(self) -> None:
-        self._in_a_row: dict[str, tuple[int, str]] = {}
+        self._counts: dict[str, tuple[int, str]] = {}
+        """Worker → how often in a row, and how it was the last time."""
 
     def failed(self, worker: str, how: str) -> None:
         """It failed at a task, or went away with some. `how` is said to the admin."""
-        self._in_a_row[worker] = (self.in_a_row(worker) + 1, how)
+        times, _ = self._counts.get(worker, (0, ""))
+        self._counts[worker] = (times + 1, how)
 
     def clear(self, worker: str) -> None:
         """It did one well, or somebody lets it begin anew."""
-        self._in_a_row.pop(worker, None)
-
-    def in_a_row(self, worker: str) -> int:
-        """How often, since the last that it did well."""
-        return self._in_a_row.get(worker, (0, ""))[0]
+        self._counts.pop(worker, None)
 
     def hopeless(self, worker: str) -> bool:
         """Whether it must be paused."""
-        return self.in_a_row(worker) >= FAST_FAILURES
+        return self._counts.get(worker, (0, ""))[0] >= FAST_FAILURES
 
     def why(self, worker: str) -> str:
         """What is said of it."""
-        times, how = self._in_a_row.get(worker, (0, ""))
+        times, how = self._counts.get(worker, (0, ""))
         return f"{times} of its tasks failed in a row; the last one: {how}"

@@ -54,8 +54,8 @@ def one_arena() -> None:
 def keep_until_trimmed() -> None:
     """What is freed stays with the process until `trim`, up to 128 MB: for one that trims once it rests.
 
-    Else each block of some MB is a mapping of its own, and every page of it is faulted in and zeroed each time: a tenth
-    of the CPU of checking products, a twentieth of bulk data.
+    Else a block of some MB goes back at once, and the next one's pages are faulted in and zeroed anew: in one arena, a
+    tenth of the CPU of checking products, a twentieth of bulk data.
     """
     _mallopt(_MMAP_THRESHOLD, 32 << 20)
     _mallopt(_TRIM_THRESHOLD, 128 << 20)

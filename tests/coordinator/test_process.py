@@ -14,18 +14,26 @@ from moregpu.coordinator import process, shell
 from moregpu.platform import memory
 
 
-def _blas_threads_after_prepare(environment: dict[str, str]) -> str:
-    code = (
-        "import os; from moregpu.coordinator import process as p; p.prepare(); print(os.environ[p.BLAS_VARIABLES[0]])"
+def _run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: what is set there holds for all of it."""
+    path = {"PYTHONPATH": ":".join(sys.path)}
+    return subprocess.run(
+        [sys.executable, "-c", code], env={**path, **environment}, capture_output=True, text=True, check=True
     )
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+
+
+BLAS_THREADS = """
+import os
+from moregpu.coordinator import process
+
+process.prepare()
+print(os.environ[process.BLAS_VARIABLES[0]])
+"""
 
 
 def test_products_of_checks_use_one_thread_each_unless_the_environment_says_otherwise() -> None:
-    path = {"PYTHONPATH": ":".join(sys.path)}
-    assert _blas_threads_after_prepare(path) == "1"
-    assert _blas_threads_after_prepare({**path, process.BLAS_VARIABLES[0]: "3"}) == "3"
+    assert _run(BLAS_THREADS).stdout.strip() == "1"
+    assert _run(BLAS_THREADS, **{process.BLAS_VARIABLES[0]: "3"}).stdout.strip() == "3"
 
 
 def test_giving_memory_back_is_harmless_at_any_time() -> None:
@@ -57,15 +65,8 @@ ctypes.CDLL(None).malloc_stats()
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no arenas of this kind")
-def test_threads_share_one_arena_of_which_trimming_gives_back_what_is_free() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ARENAS_OF_FOUR_THREADS],
-        env={"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr.count("Arena ") == 1
+def test_threads_share_one_arena() -> None:
+    assert _run(ARENAS_OF_FOUR_THREADS).stderr.count("Arena ") == 1
 
 
 KEPT_AND_GIVEN_BACK = """
@@ -88,14 +89,7 @@ print((freed - before) >> 20, (resident() - before) >> 20)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep nothing")
 def test_what_was_freed_is_used_again_and_given_back_at_a_rest() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", KEPT_AND_GIVEN_BACK],
-        env={"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    kept, left = map(int, done.stdout.split())
+    kept, left = map(int, _run(KEPT_AND_GIVEN_BACK).stdout.split())
     assert kept >= 20 and left <= 4
 
 

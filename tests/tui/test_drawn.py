@@ -87,6 +87,7 @@ def test_a_log_that_comes_all_at_once_is_shown_at_its_end_and_goes_on_there() ->
             top = text_of(app).splitlines()[3]
             view.add_entries(entries(10, "unread"), 200)  # ten old ones go
             await settled(app)
+            assert view.scroll_offset.y == 10
             await until(pilot, lambda top=top: text_of(app).splitlines()[3] == top, "the same line")
 
     played(app, play)
