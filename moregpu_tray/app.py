@@ -72,6 +72,8 @@ class App:
         self._welcomed = self._core.has_joined
         self._quitting = threading.Event()
         self._asking = threading.Lock()
+        self._choosing = threading.RLock()
+        """One choice of the owner's at a time, until it is kept: two of them read what was before, and one was lost."""
 
     def run(self) -> None:
         """Until somebody quits. Called on the main thread."""
@@ -195,21 +197,25 @@ class App:
         self._backend.notify(view.title, view.line[:1].upper() + view.line[1:])
 
     def _set_limits(self, *, ceiling: float | None = None, schedule: str | None = None) -> None:
-        self._core.set_limits(ceiling=ceiling, schedule=schedule)
-        self._save()
+        with self._choosing:
+            self._core.set_limits(ceiling=ceiling, schedule=schedule)
+            self._save()
 
     def _toggle_kind(self, kind: str) -> None:
-        allowed = set(KINDS if self._core.config.kinds is None else self._core.config.kinds) ^ {kind}
-        self._core.set_kinds(None if allowed >= set(KINDS) else tuple(sorted(allowed)))
-        self._save()
+        with self._choosing:
+            allowed = set(KINDS if self._core.config.kinds is None else self._core.config.kinds) ^ {kind}
+            self._core.set_kinds(None if allowed >= set(KINDS) else tuple(sorted(allowed)))
+            self._save()
 
     def _set_functions(self, whose: tuple[str, ...]) -> None:
-        self._core.set_functions(whose)
-        self._save()
+        with self._choosing:
+            self._core.set_functions(whose)
+            self._save()
 
     def _toggle_functions_of(self, name: str) -> None:
-        named = [each for each in self._core.config.functions if each != EVERYBODY]
-        self._set_functions(tuple(each for each in named if each != name) if name in named else (*named, name))
+        with self._choosing:
+            named = [each for each in self._core.config.functions if each != EVERYBODY]
+            self._set_functions(tuple(each for each in named if each != name) if name in named else (*named, name))
 
     def _toggle_autostart(self) -> None:
         if autostart.is_enabled():
@@ -259,7 +265,8 @@ class App:
 
     def _save(self) -> None:
         """Keep what the owner chose."""
-        save(self._core.config)
+        with self._choosing:
+            save(self._core.config)
 
     # -- showing
 
