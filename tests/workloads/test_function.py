@@ -58,7 +58,13 @@ def test_many_tiny_calls_make_one_task() -> None:
     job = spec(*[b"x"] * 3000)
     tasks = cuts(job, timed(job, 1e-5))
     assert [task.grains[1] - task.grains[0] for task in tasks] == [MAX_TASK_CALLS] * 3
-    assert [task.grains[1] - task.grains[0] for task in cuts(job, timed(job, 0.1))][:2] == [10, 10]
+
+
+def test_a_task_of_calls_is_a_quarter_of_a_second_since_a_worker_that_dies_takes_its_finished_calls_with_it() -> None:
+    job = spec(*[b"x"] * 20)
+    for call_s, together, budget_s in ((0.1, 2, 1.0), (0.01, 10, 0.105), (0.01, 20, 1.0), (0.25, 1, 1.0)):
+        tasks = cuts(job, timed(job, call_s), budget_s)
+        assert {task.grains[1] - task.grains[0] for task in tasks} == {together}
 
 
 def test_calls_that_gave_much_make_small_tasks_and_one_that_gives_too_much_is_a_task_of_its_own() -> None:
