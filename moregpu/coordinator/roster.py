@@ -17,6 +17,7 @@ from moregpu.errors import Conflict, Forbidden, NotFound
 from moregpu.ids import normalise
 from moregpu.wire.api import WorkerChange, WorkerView
 from moregpu.wire.messages import Limits, Reject
+from moregpu.wire.schedule import parse_schedule
 
 
 class Roster:
@@ -47,8 +48,10 @@ class Roster:
         return self._views.worker(await self._row(id_or_prefix))
 
     async def change(self, who: Principal, id_or_prefix: str, change: WorkerChange) -> WorkerView:
-        """Apply what the change names, durably, and tell the worker."""
+        """Apply what the change names, durably, and tell the worker. A schedule that no worker reads is refused."""
         _admin_only(who)
+        if change.schedule is not None:
+            parse_schedule(change.schedule)
         row = await self._row(id_or_prefix)
         if row.revoked:
             raise Conflict(f"{row.name} was revoked", "a revoked worker joins again with a new key and a new invite")

@@ -21,6 +21,7 @@ from moregpu.errors import KeyringLocked, MoreGPUError, NotConfigured
 from moregpu.jobs import Blob
 from moregpu.wire.identity import WorkerKeys
 from moregpu.wire.messages import Assignment, LeaseRef, Limits, ResultEntry, Welcome
+from moregpu.wire.schedule import parse_schedule
 from moregpu.worker.adapters import find_devices
 from moregpu.worker.compute import Compute
 from moregpu.worker.config import WorkerConfig
@@ -35,7 +36,6 @@ from moregpu.worker.results import SETTLE_S, KeptResults
 from moregpu.worker.session import Identity, WorkerSession
 from moregpu.worker.status import State, Status
 from moregpu.worker.throttle.devices import Kind
-from moregpu.worker.throttle.schedule import parse_schedule
 from moregpu.worker.transfers import Transfers
 from moregpu.worker.work import RESIDENT_SHARE, Work
 

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from moregpu.errors import InvalidRequest
+from moregpu.wire.schedule import parse_schedule
 from moregpu.worker.adapters import EngineChoice
-from moregpu.worker.throttle.schedule import parse_schedule
 from moregpu.workloads import KINDS
 
 YIELD_VARIABLE = "MOREGPU_YIELD"

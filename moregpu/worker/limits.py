@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from moregpu.errors import InvalidRequest
 from moregpu.wire.messages import Limits
+from moregpu.wire.schedule import parse_schedule
 from moregpu.worker.throttle.duty import Decision, fixed_duty
-from moregpu.worker.throttle.schedule import parse_schedule
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from moregpu.wire.messages import Limits
-from moregpu.worker.throttle.schedule import parse_schedule
+from moregpu.wire.schedule import parse_schedule
 
 REST_S = 0.002
 """Rests shorter than this are saved up: a sleep costs 60 µs beyond what was asked (measured, Linux 6.18)."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moregpu.errors import InvalidRequest
-from moregpu.worker.throttle.schedule import DAYS, parse_schedule
+from moregpu.wire.schedule import DAYS, parse_schedule
 
 MONDAY = datetime(2026, 6, 1)
 
