@@ -63,7 +63,7 @@ def test_gpu(live: OldPool) -> None:
         "device", "slots", "gpuSlots", "cpuSlots", "busy", "avgUserUtil", "avgPoolDuty", "queueDepth", "totalUnits",
         "totalShards", "totalOps", "totalTokens", "poolTrend", "perKernel", "sealed",
     }  # fmt: skip
-    assert gpu["sealed"] is True and gpu["perKernel"]["matmul"] >= 1
+    assert gpu["sealed"] == "AES-256-GCM" and gpu["perKernel"]["matmul"] >= 1
     assert 0 <= gpu["avgUserUtil"] <= 1 and 0 <= gpu["avgPoolDuty"] <= 1
 
 
@@ -75,8 +75,8 @@ def test_workers(live: OldPool) -> None:
             "id", "nick", "backend", "label", "os", "userUtil", "poolDuty", "ceil", "busy", "paused", "pausedReason",
             "schedule", "serving", "shards", "ops", "units", "tokens", "share", "errors", "avgMs", "uptimeS", "trend",
         }  # fmt: skip
-        assert worker["backend"] == "cpu" and worker["serving"] is True and worker["uptimeS"] > 0
-    assert sum(worker["share"] for worker in workers) == pytest.approx(1.0)
+        assert worker["backend"] == "cpu" and worker["serving"] is False and worker["uptimeS"] > 0
+    assert sum(worker["share"] for worker in workers) == pytest.approx(1.0, abs=0.01)
     assert sum(worker["shards"] for worker in workers) >= 2
 
 
@@ -90,8 +90,11 @@ def test_control(live: OldPool) -> None:
     }  # fmt: skip
     assert live.ask(path, {"action": "resume", "ceil": 0.85, "schedule": "", "nick": "ada"})[1]["paused"] is False
     assert live.ask("/workers/nobody/control", {"action": "pause"}) == (404, {"error": "worker not found"})
-    for wrong in ({"ceil": 0.01}, {"ceil": 2}, {"action": "dance"}):
+    for wrong in ({"ceil": "much"}, {"schedule": "some day"}, {"action": "dance"}):
         assert live.ask(path, wrong)[0] == 400
+    status, refused = live.ask(f"/v1/workers/{ada['id']}", {"schedule": "some day"}, method="PATCH")
+    assert (status, refused["type"]) == (400, "about:moregpu/invalid-request")
+    assert live.ask(path, {"schedule": "Idle-Only"})[1]["schedule"] == "always"  # it gives way to its user anyway
 
 
 def test_logs(live: OldPool) -> None:
@@ -99,7 +102,7 @@ def test_logs(live: OldPool) -> None:
     assert 0 < len(lines) <= 200
     assert all({"ts", "level", "msg"} <= set(line) <= {"ts", "level", "msg", "ctx"} for line in lines)
     assert all(line["level"] in ("info", "warn", "error", "debug") for line in lines)
-    assert abs(lines[-1]["ts"] / 1000 - time.time()) < 3600
+    assert abs(lines[0]["ts"] / 1000 - time.time()) < 3600
     stranger = live.ask("/logs", headers={"x-admin-token": live.token("submitter")})[1]
     assert not any("job " in line["msg"] for line in stranger)
 
@@ -140,7 +143,7 @@ def test_curl_with_its_own_content_type(live: OldPool) -> None:
 
     token = f"authorization: Bearer {live.admin}"
     said = curl("-X", "POST", f"{live.base}/submit", "-H", token, "-d", '{"kernel":"relu","size":1000}')
-    assert '"verified":true' in said and '"signed":true' in said
+    assert '"verified": true' in said and '"signed": true' in said
     assert curl("-o", "/dev/null", "-w", "%{http_code}", "-X", "POST", f"{live.base}/submit", "-d", "{}") == "401"
     assert curl(f"{live.base}/metrics", "-H", token).count("\nmoregpu_fleet ") == 1
     head = curl("-D", "-", "-o", "/dev/null", f"{live.base}/cert.pem")

@@ -52,4 +52,4 @@ def test_every_command_works(tmp_path: Path) -> None:
         )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert (work / "result.npy").read_bytes()[-8:] == b"\0\0\0\0\0\0\0\x40"
-    assert '"ok":true' in done.stdout and '"verified":true' in done.stdout
+    assert '"ok": true' in done.stdout and '"verified": true' in done.stdout

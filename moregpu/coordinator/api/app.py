@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import Mapping
 
-import msgspec
 from starlette.routing import Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -129,6 +128,8 @@ class _Path:
         ask.params = scope.get("path_params", {})
         ask.compat = self._compat
         door = self._doors.get(scope["method"])
+        if door is None and scope["method"] == "HEAD":
+            door = self._doors.get("GET")
         if door is None:
             raise MethodNotAllowed(f"{scope['method'][:20]} is not for {scope['path'][:80]}", _verbs(self._doors))
         ask.route = door.path
@@ -168,6 +169,12 @@ class _Socket:
 async def _answered_by(door: Door, ask: Ask) -> None:
     await admit_to_job(ask, door.owner)
     answer = await door.handler(ask)
+    if isinstance(answer, Stream) and ask.scope["method"] == "HEAD":
+        await answer.parts.aclose()
+        length = () if answer.length is None else ((b"content-length", b"%d" % answer.length),)
+        answer = Answer(
+            status=answer.status, body=b"", media_type=answer.media_type, headers=(*answer.headers, *length)
+        )
     if isinstance(answer, Stream):
         await ask.stream(answer)
     else:
@@ -182,7 +189,7 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
 async def _answer_problem(ask: Ask, error: MoreGPUError) -> None:
     if ask.compat:
         headers = tuple(problem_headers(error))
-        await ask.reply(Answer(status=error.status, body=msgspec.json.encode(error_body(error)), headers=headers))
+        await ask.reply(Answer(status=error.status, body=error_body(error), headers=headers))
         return
     await ask.reply(
         Answer(

@@ -48,5 +48,16 @@ def duty_of(worker: WorkerView) -> float:
     return max(worker.duty.values(), default=0.0)
 
 
+def is_outside_schedule(worker: WorkerView) -> bool:
+    """Whether it rests by its schedule, as it says itself."""
+    return "outside the schedule" in worker.reason
+
+
+def is_paused(worker: WorkerView) -> bool:
+    """Whether it is kept from work until somebody, or the hour, changes that: what 1.x calls paused."""
+    kept = worker.state in ("paused", "quarantined", "pending")
+    return kept or worker.limits.paused or is_outside_schedule(worker)
+
+
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else 0.0

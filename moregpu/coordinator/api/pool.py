@@ -7,6 +7,7 @@ import asyncio
 from blake3 import blake3
 
 from moregpu.coordinator.api.ask import Answer, Ask, decoded_as
+from moregpu.coordinator.api.compat.shown import shown
 from moregpu.coordinator.api.services import Services
 from moregpu.coordinator.ledger import Audit
 from moregpu.wire.api import AuditView, PoolChange, PoolView, RotateRequest
@@ -18,7 +19,7 @@ _PAGE = 500
 async def health(ask: Ask) -> Answer:
     """Public: the coordinator lives. Workers connected, jobs queued."""
     load = await ask.services.load.now()
-    return ask.answer({"ok": True, "fleet": load.workers_online, "queue": load.jobs_queued})
+    return shown({"ok": True, "fleet": load.workers_online, "queue": load.jobs_queued})
 
 
 async def show(ask: Ask) -> Answer:

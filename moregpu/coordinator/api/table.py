@@ -172,12 +172,14 @@ NATIVE: tuple[Door, ...] = (
 )  # fmt: skip
 
 COMPAT: tuple[Door, ...] = (
+    _old("GET", "/", "public", compat.front),
     _old("GET", "/whoami", "public", compat.whoami),
     _old("GET", "/cert.pem", "public", compat.certificate),
     _old("GET", "/help", "public", compat.help),
     _old("GET", "/device", "viewer", compat.device),
     _old("GET", "/gpu", "viewer", compat.gpu),
     _old("GET", "/workers", "viewer", compat.workers),
+    _old("GET", "/net", "viewer", compat.net),
     _old("POST", "/workers/{id}/control", "admin", compat.control),
     _old("POST", "/submit", "submitter", compat.submit),
     _old("GET", "/jobs", "viewer", compat.jobs),
@@ -185,7 +187,7 @@ COMPAT: tuple[Door, ...] = (
     _old("GET", "/logs", "viewer", compat.logs),
     _old("POST", "/weights", "submitter", compat.put_weight),
     _old("GET", "/weights", "submitter", compat.list_weights),
-    *(_old(verb, path, "submitter", compat.not_yet) for verb in ("GET", "POST") for path in compat.LATER),
+    *(_old(verb, path, "submitter", compat.not_yet) for verb, path in compat.LATER),
 )
 
 DOORS: tuple[Door, ...] = (*NATIVE, *COMPAT)

@@ -69,6 +69,8 @@ EXPECTED: dict[tuple[str, str], tuple[str, Any, tuple[int, int, int, int, int]]]
 
 # The calls of MoreGPU 1.x.
 EXPECTED_OLD: dict[tuple[str, str], tuple[str, Any, tuple[int, int, int, int, int]]] = {
+    ("GET", "/"): ("/", None, (200, 200, 200, 200, 200)),
+    ("GET", "/net"): ("/net", None, (401, 200, 200, 200, 200)),
     ("GET", "/whoami"): ("/whoami", None, (200, 200, 200, 200, 200)),
     ("GET", "/cert.pem"): ("/cert.pem", None, (200, 200, 200, 200, 200)),
     ("GET", "/help"): ("/help", None, (200, 200, 200, 200, 200)),
@@ -86,10 +88,12 @@ EXPECTED_OLD: dict[tuple[str, str], tuple[str, Any, tuple[int, int, int, int, in
         (401, 403, 200, 200, 200),
     ),
     ("GET", "/weights"): ("/weights", None, (401, 403, 200, 200, 200)),
-    ("GET", "/model/{rest:path}"): ("/model/x", None, (401, 403, 501, 501, 501)),
-    ("POST", "/model/{rest:path}"): ("/model/load", {}, (401, 403, 501, 501, 501)),
-    ("GET", "/train/{rest:path}"): ("/train/x", None, (401, 403, 501, 501, 501)),
-    ("POST", "/train/{rest:path}"): ("/train/step", {}, (401, 403, 501, 501, 501)),
+    ("GET", "/workers/{id}/caps"): ("/workers/w-none/caps", None, (401, 403, 501, 501, 501)),
+    **{
+        (verb, f"/{tier}/{{rest:path}}"): (f"/{tier}/x", {} if verb == "POST" else None, (401, 403, 501, 501, 501))
+        for tier in ("model", "train", "vision", "data")
+        for verb in ("GET", "POST", "DELETE")
+    },
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -16,15 +16,17 @@ MAX_BODY_BYTES = 512 << 20
 """Two inputs of 48 million float32 each, as base64."""
 _PIECE_BYTES = 1 << 20
 """A body of more is decoded on a thread."""
+_ARRAYS = ("a", "b", "data")
+"""Fields that hold base64."""
 
 Number = int | float | str | None
 """JavaScript read "512" as a number, and scripts rely on it."""
 
 
-class SubmitBody(msgspec.Struct, frozen=True, kw_only=True):
+class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, rename={"at_once": "async"}):
     """POST /submit. What 1.x did not know is left alone, as it was there."""
 
-    kernel: str = "matmul"
+    kernel: str | None = None
     size: Number = None
     a: bytes | None = None
     b: bytes | None = None
@@ -33,6 +35,7 @@ class SubmitBody(msgspec.Struct, frozen=True, kw_only=True):
     M: Number = None
     N: Number = None
     K: Number = None
+    at_once: Any = None
 
 
 class WeightBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +45,7 @@ class WeightBody(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
     rows: Number
     cols: Number
-    dtype: str = "f32"
+    dtype: str | None = None
     worker: str | None = None
 
 
@@ -56,7 +59,7 @@ class ControlBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_body(ask: Ask, type: type[T]) -> T:
-    """The body, however it is labelled. Raises `InvalidRequest`, `TooLarge`."""
+    """The body, however it is labelled; none at all is an empty object. Raises `InvalidRequest`, `TooLarge`."""
     if (ask.content_length or 0) > MAX_BODY_BYTES:
         raise TooLarge(f"the body is larger than {MAX_BODY_BYTES:,} bytes", "cut the arrays in parts, or use /v1/blobs")
     data = bytearray()
@@ -64,6 +67,8 @@ async def read_body(ask: Ask, type: type[T]) -> T:
         data += part
         if len(data) > MAX_BODY_BYTES:
             raise TooLarge(f"the body is larger than {MAX_BODY_BYTES:,} bytes", "cut the arrays in parts")
+    if not data:
+        data += b"{}"
     if len(data) > _PIECE_BYTES:
         return await ask.services.offload(lambda: _decoded(data, type))
     return _decoded(data, type)
@@ -74,12 +79,25 @@ def _decoded(data: bytearray, type: type[T]) -> T:
         return msgspec.json.decode(data, type=type)
     except msgspec.ValidationError as error:
         if "base64" in str(error):
-            raise InvalidRequest(f"bad base64: {error}", "send little-endian float32 as standard base64") from error
+            return _decoded_loosely(data, type)
         raise InvalidRequest(f"the body is not what was expected: {error}", "GET /help shows the calls") from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidRequest(
             f"the body is no JSON: {error}", "send a JSON object, whatever the content type"
         ) from error
+
+
+def _decoded_loosely(data: bytearray, type: type[T]) -> T:
+    """The body again, its base64 with line ends (as `base64` writes it) or without padding, as JavaScript reads it."""
+    body = cast("dict[str, Any]", msgspec.json.decode(data))
+    for name in _ARRAYS:
+        if isinstance(text := body.get(name), str):
+            joined = "".join(text.split())
+            body[name] = joined if joined.endswith("=") else joined + "=" * (-len(joined) % 4)
+    try:
+        return msgspec.convert(body, type)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"bad base64: {error}", "send little-endian float32 as standard base64") from error
 
 
 def whole(value: Number, name: str, default: int | None = None) -> int:

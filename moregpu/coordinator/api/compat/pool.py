@@ -6,42 +6,41 @@ from typing import Any
 
 from moregpu.coordinator.api.ask import Answer, Ask
 from moregpu.coordinator.api.compat.body import ControlBody, number, read_body, said
-from moregpu.coordinator.api.compat.spec import KERNELS
-from moregpu.coordinator.api.fleetnow import backend_of, duty_of, fleet_now
+from moregpu.coordinator.api.compat.shown import figure, shown
+from moregpu.coordinator.api.compat.spec import KERNELS, MAX_ELEMENTS, MAX_MATMUL
+from moregpu.coordinator.api.fleetnow import backend_of, duty_of, fleet_now, is_outside_schedule, is_paused
 from moregpu.coordinator.api.services import Services
 from moregpu.errors import InvalidRequest, NotFound
 from moregpu.wire.api import Event, WorkerChange, WorkerView
 
-MAX_MATMUL = 16_384
-MAX_ELEMENTS = 10**9
 MAX_INPUT_ELEMENTS = 48 << 20
 LOG_LINES = 200
 _LOOK_BACK = 1_000
+_SMALLEST_CEILING = 0.05
 
-ENDPOINTS = {
-    "GET /health": "liveness (public)",
-    "GET /whoami": "your address (public)",
-    "GET /cert.pem": "the coordinator's certificate (public)",
-    "GET /help": "this (public)",
-    "GET /device": "the pool as one device",
-    "GET /gpu": "the pool's load and totals",
-    "GET /workers": "connected workers",
-    "POST /workers/ID/control": "pause, resume, remove; ceil, schedule, nick (admin)",
-    "POST /submit": "run a kernel: {kernel, size} or {kernel, a, b, M, N, K, scalar}; ?async=1 does not wait",
-    "GET /jobs": "the newest 50 jobs",
-    "GET /jobs/ID": "one job, with its output",
-    "GET /logs": "the last 200 lines",
-    "POST /weights": "keep a weight: {id, data, rows, cols, dtype}",
-    "GET /weights": "weights that are kept",
-    "GET /metrics": "Prometheus metrics",
-    "GET /v1/openapi.json": "the native API, which does more (public)",
-}
+ENDPOINTS = (
+    "/health", "/whoami", "/cert.pem", "/help", "/device", "/gpu", "/workers", "POST /workers/:id/control",
+    "POST /submit (?async=1)", "/jobs", "/jobs/:id", "/logs", "/weights", "POST /weights", "/net", "/metrics",
+    "/v1/openapi.json",
+)  # fmt: skip
+
+FRONT = """This is a MoreGPU coordinator.
+
+To look at the pool and steer it: the console, `moregpu-tui`, or `moregpu-tui --web` in a browser of your own machine.
+To script it: /v1/openapi.json describes the API, /help the calls of MoreGPU 1.x.
+To lend a machine: `moregpu join` with an invite that its admin gives you.
+"""
+
+
+async def front(ask: Ask) -> Answer:
+    """Say what is here: 1.x had its dashboard there, and things that watch over servers ask for it."""
+    return Answer(body=FRONT.encode(), media_type="text/plain; charset=utf-8")
 
 
 async def whoami(ask: Ask) -> Answer:
     """The address that the caller comes from."""
     client = ask.scope.get("client")
-    return ask.answer({"ip": str(client[0]) if client else ""})
+    return shown({"ip": str(client[0]) if client else ""})
 
 
 async def certificate(ask: Ask) -> Answer:
@@ -57,11 +56,11 @@ async def certificate(ask: Ask) -> Answer:
 
 async def help(ask: Ask) -> Answer:
     """What there is to call."""
-    return ask.answer(
+    return shown(
         {
             "kernels": list(KERNELS),
-            "endpoints": ENDPOINTS,
-            "workerSchedule": "always, or hours of the worker's own clock: 22:00-07:00",
+            "endpoints": list(ENDPOINTS),
+            "workerSchedule": "always, or hours of the worker's own clock: 22:00-07:00, mon-fri 19:00-07:00",
             "auth": "Authorization: Bearer <token>, or x-admin-token: <token>",
         }
     )
@@ -71,7 +70,7 @@ async def device(ask: Ask) -> Answer:
     """The pool as one device."""
     services = ask.services
     now, measures = await fleet_now(services), services.measures
-    return ask.answer(
+    return shown(
         {
             "name": f"{services.settings.name} (MoreGPU)",
             "kind": "virtual-gpu",
@@ -113,15 +112,15 @@ async def gpu(ask: Ask) -> Answer:
     """The pool's load and totals."""
     services = ask.services
     now, measures = await fleet_now(services), services.measures
-    return ask.answer(
+    return shown(
         {
             "device": f"{services.settings.name} (MoreGPU)",
             "slots": len(now.workers),
             "gpuSlots": now.gpu_slots,
             "cpuSlots": now.cpu_slots,
             "busy": now.busy,
-            "avgUserUtil": now.user_load,
-            "avgPoolDuty": now.duty,
+            "avgUserUtil": figure(now.user_load, 3),
+            "avgPoolDuty": figure(now.duty, 3),
             "queueDepth": now.queue_depth,
             "totalUnits": int(measures.units.value()),
             "totalShards": int(measures.tasks_done.value()),
@@ -129,7 +128,7 @@ async def gpu(ask: Ask) -> Answer:
             "totalTokens": 0,
             "poolTrend": measures.trend(),
             "perKernel": {kernel: int(measures.per_kernel.value(kernel)) for kernel in KERNELS},
-            "sealed": True,
+            "sealed": "AES-256-GCM",
         }
     )
 
@@ -138,7 +137,7 @@ async def workers(ask: Ask) -> Answer:
     """Connected workers."""
     now = await fleet_now(ask.services)
     wall = ask.services.clock.wall()
-    return ask.answer([_worker(ask.services, worker, wall) for worker in now.workers])
+    return shown([_worker(ask.services, worker, wall) for worker in now.workers])
 
 
 async def control(ask: Ask) -> Answer:
@@ -151,28 +150,26 @@ async def control(ask: Ask) -> Answer:
         raise NotFound("worker not found") from error
     if body.action not in (None, "pause", "resume", "remove"):
         raise InvalidRequest(f"unknown action {said(body.action)}", "pause, resume or remove")
-    ceiling = number(body.ceil, "ceil", worker.limits.ceiling)
-    if body.ceil is not None and not 0.05 <= ceiling <= 1.0:
-        raise InvalidRequest(f"ceil={body.ceil} is not within 0.05 and 1")
+    ceiling = max(_SMALLEST_CEILING, min(1.0, number(body.ceil, "ceil", worker.limits.ceiling)))
     if body.action == "remove":
         await desk.revoke_worker(ask.who, worker.id)
-        return ask.answer(_controlled(worker, removed=True))
+        return shown(_controlled(worker) | {"paused": True, "removed": worker.id, "banned": True})
     nick = (body.nick or "").strip()[:100]
     change = WorkerChange(
         action=body.action,  # pyright: ignore[reportArgumentType] — remove is done
         name=nick or None,
         ceiling=None if body.ceil is None else ceiling,
-        schedule=None if body.schedule is None else (body.schedule.strip() or "always"),
+        schedule=None if body.schedule is None else _schedule(body.schedule),
     )
-    return ask.answer(_controlled(await desk.change_worker(ask.who, worker.id, change)))
+    return shown(_controlled(await desk.change_worker(ask.who, worker.id, change)))
 
 
 async def logs(ask: Ask) -> Answer:
-    """The last 200 lines of what happened, oldest first; a submitter's own jobs, and the fleet."""
+    """The last 200 lines of what happened, newest first; a submitter's own jobs, and the fleet."""
     store = ask.services.desk.store
     events = await store.events_since(max(0, store.last_seq() - _LOOK_BACK), _LOOK_BACK)
     seen = [event for event in events or [] if await ask.services.desk.events.may_see(ask.who, event)]
-    return ask.answer([_log_line(event) for event in seen[-LOG_LINES:]])
+    return shown([_log_line(event) for event in seen[: -LOG_LINES - 1 : -1]])
 
 
 def _worker(services: Services, worker: WorkerView, wall: float) -> dict[str, Any]:
@@ -180,40 +177,55 @@ def _worker(services: Services, worker: WorkerView, wall: float) -> dict[str, An
     tasks = measures.worker_tasks.value(worker.id)
     units = measures.worker_units.value(worker.id)
     total = measures.units.value()
-    paused = worker.state in ("paused", "quarantined", "pending") or worker.limits.paused
+    paused = is_paused(worker)
     shown: dict[str, Any] = {
         "id": worker.id,
         "nick": worker.name,
         "backend": backend_of(worker),
         "label": ", ".join(device.name for device in worker.devices) or backend_of(worker),
         "os": worker.system,
-        "userUtil": worker.user_load,
-        "poolDuty": duty_of(worker),
-        "ceil": worker.limits.ceiling,
+        "userUtil": figure(worker.user_load, 3),
+        "poolDuty": figure(duty_of(worker), 3),
+        "ceil": figure(worker.limits.ceiling, 3),
         "busy": worker.leases > 0,
         "paused": paused,
-        "pausedReason": worker.reason or (worker.state if paused else ""),
+        "pausedReason": _why(worker) if paused else None,
         "schedule": worker.limits.schedule,
-        "serving": worker.state == "online",
+        "serving": False,  # it holds no model
         "shards": int(tasks),
         "ops": int(measures.worker_operations.value(worker.id)),
         "units": int(units),
         "tokens": 0,
-        "share": units / total if total else 0.0,
+        "share": figure(units / total if total else 0.0, 3),
         "errors": int(measures.worker_errors.value(worker.id)),
-        "avgMs": 1000.0 * measures.worker_seconds.value(worker.id) / tasks if tasks else 0.0,
-        "uptimeS": max(0.0, wall - (worker.connected_at or wall)),
+        "avgMs": figure(1000.0 * measures.worker_seconds.value(worker.id) / tasks if tasks else 0.0, 1),
+        "uptimeS": max(0, round(wall - (worker.connected_at or wall))),
         "trend": measures.trend(worker.id),
     }
     return shown
 
 
-def _controlled(worker: WorkerView, *, removed: bool = False) -> dict[str, Any]:
+def _why(worker: WorkerView) -> str:
+    """Why it takes no work, by one of the words of 1.x where one fits."""
+    if worker.state == "quarantined" or "resume it once" in worker.reason:
+        return "errors"
+    if worker.limits.paused:
+        return "admin"
+    return "schedule" if is_outside_schedule(worker) else worker.reason or worker.state
+
+
+def _schedule(text: str) -> str:
+    """Workers give way to their users whatever the schedule, which is what `idle-only` asked for."""
+    plain = text.strip().lower()
+    return "always" if plain in ("", "idle-only") else plain
+
+
+def _controlled(worker: WorkerView) -> dict[str, Any]:
     return {
         "ok": True,
         "id": worker.id,
-        "paused": removed or worker.state == "paused" or worker.limits.paused,
-        "ceil": worker.limits.ceiling,
+        "paused": is_paused(worker),
+        "ceil": figure(worker.limits.ceiling, 3),
         "schedule": worker.limits.schedule,
         "nick": worker.name,
     }

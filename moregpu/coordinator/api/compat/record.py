@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from moregpu.coordinator.api.ask import Answer, Stream
+from moregpu.coordinator.api.compat.shown import lines_of
 from moregpu.coordinator.api.services import Services
 from moregpu.coordinator.protocol import OpenTensor
 from moregpu.coordinator.store.protocol import JobRow, TaskRow
@@ -19,6 +20,8 @@ from moregpu.workloads import KernelSpec
 
 WINDOW_BYTES = 3 << 18
 """Read and encoded at once: a multiple of three, so that pieces of base64 join."""
+
+_CLOSED = b'"\n}'
 
 Status = Literal["queued", "running", "done", "failed"]
 _STATUS: dict[JobState, Status] = {
@@ -40,7 +43,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A job. Times are milliseconds."""
+    """A job. Times are milliseconds. What is known when it is done is not there before, nor of one that failed."""
 
     id: str
     status: Status
@@ -62,11 +65,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 
 async def record_of(services: Services, job: JobRow, backends: Mapping[str, str], *, listed: bool = False) -> Record:
-    """The record of a job; `listed`: says whether there is an output instead of how long it is."""
-    tasks = await services.desk.store.tasks(job.id)
-    output = output_of(services, job)
-    seconds = None if job.ended_at is None else max(job.ended_at - job.created_at, 1e-6)
+    """The record of a job; `listed`: says whether there is an output."""
     done = job.state is JobState.DONE
+    tasks = await services.desk.store.tasks(job.id) if done else []
+    output = output_of(services, job)
+    seconds = max(job.ended_at - job.created_at, 1e-6) if done and job.ended_at is not None else None
     operation = operation_of(job)
     return Record(
         id=job.id,
@@ -76,12 +79,12 @@ async def record_of(services: Services, job: JobRow, backends: Mapping[str, str]
         sealed=True,
         submitted_at=round(job.created_at * 1000),
         data_mode=not isinstance(job.spec, KernelSpec) or job.spec.size is None,
-        verified=is_checked(job, tasks),
-        gflops=job.plan.cost.flops / seconds / 1e9 if done and operation == "matmul" and seconds else None,
-        ms=0.0 if seconds is None else seconds * 1000,
-        shards=[_shard(task, backends) for task in tasks if task.state is TaskState.DONE],
-        signed=done,  # nothing is accepted without a verified signature
-        out_len=None if output is None or listed else prod(output.shape),
+        verified=is_checked(job, tasks) if done else None,
+        gflops=job.plan.cost.flops / seconds / 1e9 if operation == "matmul" and seconds else None,
+        ms=seconds * 1000 if seconds else None,
+        shards=[_shard(task, backends) for task in tasks if task.state is TaskState.DONE] if done else None,
+        signed=done or None,  # nothing is accepted without a verified signature
+        out_len=None if output is None else prod(output.shape),
         has_output=(output is not None) if listed else None,
         error=_error(job),
     )
@@ -101,11 +104,11 @@ def output_of(services: Services, job: JobRow) -> OpenTensor | None:
 
 def whole_record(services: Services, record: Record, output: OpenTensor | None) -> Answer | Stream:
     """The record with its output; a large one never stands in memory whole."""
-    head = msgspec.json.encode(record)
+    head = lines_of(record)
     if output is None:
         return Answer(body=head)
-    opened = head[:-1] + b',"output":"'
-    length = len(opened) + 4 * -(-output.size_bytes // 3) + 2
+    opened = head.removesuffix(b"\n}") + b',\n  "output": "'
+    length = len(opened) + 4 * -(-output.size_bytes // 3) + len(_CLOSED)
     return Stream(parts=_encoded(services, opened, output), length=length, media_type="application/json")
 
 
@@ -117,7 +120,7 @@ async def _encoded(services: Services, opened: bytes, output: OpenTensor) -> Asy
             yield b64encode(output.read(start, stop))
         else:
             yield await services.offload(lambda start=start, stop=stop: b64encode(output.read(start, stop)))
-    yield b'"}'
+    yield _CLOSED
 
 
 def _size(job: JobRow) -> int:

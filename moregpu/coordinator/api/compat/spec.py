@@ -12,9 +12,11 @@ from moregpu.workloads import JobSpec
 from moregpu.workloads.kernel.spec import KernelSpec, Operation
 
 KERNELS = ("matmul", "vector_add", "vector_mul", "saxpy", "relu", "gelu", "scale", "softmax", "layernorm")
-BENCHMARK_SIZE = {"matmul": 512}
-ELEMENTS = 1_000_000
 ROW = 128
+MAX_MATMUL = 16_384
+MAX_ELEMENTS = 10**9
+"""What a benchmark may have; `GET /device` tells."""
+_SMALLEST = 16
 _TWO_INPUTS = frozenset({"matmul", "vector_add", "vector_mul", "saxpy"})
 _ROWS = frozenset({"softmax", "layernorm"})
 ITEM_BYTES = 4
@@ -30,30 +32,45 @@ class Weight(NamedTuple):
 
 def spec_of(body: SubmitBody, weight: Weight | None) -> JobSpec:
     """The job that a submission asks for. Raises `InvalidRequest`."""
-    if body.kernel not in KERNELS:
-        raise InvalidRequest(f"unknown kernel {said(body.kernel)}", f"kernels: {', '.join(KERNELS)}")
-    operation: Operation = body.kernel
+    operation = _operation(body.kernel)
     scalar = number(body.scalar, "scalar", 1.0)
     if body.a is None:
         if body.b is not None or body.bRef is not None:
             raise InvalidRequest("b is there without a", "send both, or a size alone for a benchmark")
-        size = whole(body.size, "size", BENCHMARK_SIZE.get(operation, ELEMENTS))
-        return KernelSpec(operation=operation, size=size, scalar=scalar)
+        return KernelSpec(operation=operation, size=_benchmark_size(body.size, operation), scalar=scalar)
     if len(body.a) % ITEM_BYTES or len(body.b or b"") % ITEM_BYTES:
         raise InvalidRequest("a and b must hold whole float32 values: a multiple of four bytes each")
     inputs = _product(body, weight) if operation == "matmul" else _others(body, operation)
     return KernelSpec(operation=operation, inputs=inputs, scalar=scalar)
 
 
+def _operation(kernel: str | None) -> Operation:
+    if kernel is None:
+        return "matmul"
+    if kernel not in KERNELS:
+        raise InvalidRequest(f"unknown kernel {said(kernel)}", f"kernels: {', '.join(KERNELS)}")
+    return kernel
+
+
+def _benchmark_size(size: Number, operation: Operation) -> int:
+    """As asked for, within what a benchmark may have: a script that asks for more gets the most, as in 1.x."""
+    if operation == "matmul":
+        default, most = 512, MAX_MATMUL
+    else:
+        default, most = 1_000_000, MAX_ELEMENTS // ROW if operation in _ROWS else MAX_ELEMENTS
+    return max(_SMALLEST, min(most, whole(size, "size", default)))
+
+
 def _product(body: SubmitBody, weight: Weight | None) -> dict[str, Tensor]:
     a = body.a or b""
     length = len(a) // ITEM_BYTES
-    rows = whole(body.M, "M", round(math.sqrt(length)))
     if weight is not None:
         inner, columns = weight.rows, weight.columns
+        rows = whole(body.M, "M", length // inner)
         _agree("K", body.K, inner)
         _agree("N", body.N, columns)
     else:
+        rows = whole(body.M, "M", round(math.sqrt(length)))
         inner = whole(body.K, "K", rows)
         columns = whole(body.N, "N", inner)
     if rows * inner != length:
@@ -79,7 +96,6 @@ def _others(body: SubmitBody, operation: str) -> dict[str, Tensor]:
             raise InvalidRequest(
                 f"a holds {length} values: the last row of {width} is not whole", "say N: the row width"
             )
-        _agree_rows(body.M, length // width)
         return {"a": _tensor(a, (length // width, width))}
     inputs = {"a": _tensor(a, (length,))}
     if operation in _TWO_INPUTS:
@@ -88,11 +104,6 @@ def _others(body: SubmitBody, operation: str) -> dict[str, Tensor]:
             raise InvalidRequest(f"a holds {length} values, b {len(b) // ITEM_BYTES}")
         inputs["b"] = _tensor(b, (length,))
     return inputs
-
-
-def _agree_rows(given: Number, rows: int) -> None:
-    if given is not None and whole(given, "M") != rows:
-        raise InvalidRequest(f"M={given}, but a holds {rows} rows")
 
 
 def _agree(name: str, given: Number, known: int) -> None:

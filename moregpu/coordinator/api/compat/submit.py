@@ -10,9 +10,10 @@ from moregpu.coordinator.api.ask import Answer, Ask, Stream
 from moregpu.coordinator.api.compat.body import SubmitBody, read_body
 from moregpu.coordinator.api.compat.record import operation_of, output_of, record_of, whole_record
 from moregpu.coordinator.api.compat.sealing import kept
+from moregpu.coordinator.api.compat.shown import shown
 from moregpu.coordinator.api.compat.spec import spec_of
 from moregpu.coordinator.api.compat.weights import weight_of
-from moregpu.coordinator.api.fleetnow import backend_of
+from moregpu.coordinator.api.fleetnow import backend_of, is_paused
 from moregpu.coordinator.api.scopes import admit_spec
 from moregpu.coordinator.store.protocol import JobRow
 from moregpu.jobs import JOB_ENDED, JobState
@@ -24,20 +25,23 @@ LISTED = 50
 
 async def submit(ask: Ask) -> Answer | Stream:
     """Submit, and wait up to 30 s for the result: 200 with the record; 202 where it is not done by then."""
-    spec = await _spec(ask)
+    spec, said_async = await _spec(ask)
     services = ask.services
-    at_once = ask.flag("async")
-    nobody = not any(worker.connected_at is not None for worker in await services.desk.workers())
+    at_once = said_async or ask.flag("async")
+    nobody = not any(worker.state == "online" and not is_paused(worker) for worker in await services.desk.workers())
     wait_s = 0.0 if at_once or nobody else WAIT_S
     row = await services.desk.submit(ask.who, spec, "", wait_s)
     if row.state in JOB_ENDED and not at_once:
         return await _whole(ask, row)
     note = None
     if nobody:
-        note = "no workers connected: the job runs as soon as one joins"
+        note = "no workers take work now (none is connected, or all rest): the job runs as soon as one does"
     elif not at_once:
         note = f"still running after {WAIT_S:g} s: poll for the result"
-    return ask.answer(_pending(row, note), 202)
+    if note is None:
+        return shown(_handle(row), 202)
+    record = await record_of(services, row, {})
+    return shown(msgspec.structs.replace(record, poll=f"/jobs/{row.id}", note=note), 202)
 
 
 async def jobs(ask: Ask) -> Answer:
@@ -46,7 +50,7 @@ async def jobs(ask: Ask) -> Answer:
     submitter = ask.who.id if ask.who.role == "submitter" else None
     rows = await services.desk.store.jobs(submitter=submitter, limit=LISTED)
     backends = await _backends(ask)
-    return ask.answer([await record_of(services, row, backends, listed=True) for row in rows])
+    return shown([await record_of(services, row, backends, listed=True) for row in rows])
 
 
 async def job(ask: Ask) -> Answer | Stream:
@@ -54,15 +58,16 @@ async def job(ask: Ask) -> Answer | Stream:
     return await _whole(ask, ask.job)
 
 
-async def _spec(ask: Ask) -> JobSpec:
-    """Read the body and let go of it: what is kept is sealed."""
+async def _spec(ask: Ask) -> tuple[JobSpec, bool]:
+    """Read the body and let go of it: what is kept is sealed. With it, whether it says not to wait."""
     body = await read_body(ask, SubmitBody)
+    at_once = body.at_once is True
     spec = spec_of(body, weight_of(ask, body.bRef))
     admit_spec(ask.who, spec)
     del body
     names = list(spec.inputs)
     sealed = await asyncio.gather(*(kept(ask, spec.inputs[name]) for name in names))
-    return msgspec.structs.replace(spec, inputs=dict(zip(names, sealed, strict=True)))
+    return msgspec.structs.replace(spec, inputs=dict(zip(names, sealed, strict=True))), at_once
 
 
 async def _whole(ask: Ask, row: JobRow) -> Answer | Stream:
@@ -72,10 +77,9 @@ async def _whole(ask: Ask, row: JobRow) -> Answer | Stream:
     return whole_record(services, record, output_of(services, row) if mine else None)
 
 
-def _pending(row: JobRow, note: str | None) -> dict[str, str]:
+def _handle(row: JobRow) -> dict[str, str]:
     status = "running" if row.state is JobState.RUNNING else "done" if row.state is JobState.DONE else "queued"
-    pending = {"id": row.id, "status": status, "kernel": operation_of(row), "poll": f"/jobs/{row.id}"}
-    return pending if note is None else pending | {"note": note}
+    return {"id": row.id, "status": status, "kernel": operation_of(row), "poll": f"/jobs/{row.id}"}
 
 
 async def _backends(ask: Ask) -> dict[str, str]:

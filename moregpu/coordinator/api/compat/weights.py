@@ -5,6 +5,7 @@ from __future__ import annotations
 from moregpu.coordinator.api.ask import Answer, Ask
 from moregpu.coordinator.api.compat.body import WeightBody, read_body, said, whole
 from moregpu.coordinator.api.compat.sealing import kept
+from moregpu.coordinator.api.compat.shown import shown
 from moregpu.coordinator.api.compat.spec import ITEM_BYTES, Weight
 from moregpu.coordinator.residents import Resident
 from moregpu.errors import InvalidRequest, NotFound
@@ -20,26 +21,27 @@ async def put(ask: Ask) -> Answer:
     body = await read_body(ask, WeightBody)
     if not body.id or len(body.id) > _MAX_ID:
         raise InvalidRequest(f"a weight's id has 1 to {_MAX_ID} characters")
-    item = _ITEM.get(body.dtype)
+    dtype = body.dtype or "f32"
+    item = _ITEM.get(dtype)
     if item is None:
-        raise InvalidRequest(f"unknown dtype {said(body.dtype)}", "f32 or f16")
+        raise InvalidRequest(f"unknown dtype {said(dtype)}", "f32 or f16")
     rows, columns = whole(body.rows, "rows"), whole(body.cols, "cols")
+    if not rows * columns:
+        raise InvalidRequest(f"{rows} × {columns} is no weight: rows and cols are from 1 on")
     if len(body.data) != rows * columns * item:
-        raise InvalidRequest(
-            f"data holds {len(body.data)} bytes; rows × cols of {body.dtype} take {rows * columns * item}"
-        )
+        raise InvalidRequest(f"data holds {len(body.data)} bytes; rows × cols of {dtype} take {rows * columns * item}")
     data = body.data if item == ITEM_BYTES else await ask.services.offload(lambda: _widened(body.data))
     tensor = await kept(ask, Tensor(dtype="float32", shape=(rows, columns), data=data), inline_bytes=0)
-    note = {"dtype": body.dtype, "worker": (body.worker or "pool")[:200]}
+    note = {"dtype": dtype, "worker": (body.worker or "pool")[:200]}
     row = Resident(name=_FOLDER + body.id, tensor=tensor, created_at=ask.services.clock.wall(), note=note)
     await ask.services.residents.put(ask.who.id, row)
-    return ask.answer(_view(row))
+    return shown({"ok": True} | _view(row))
 
 
 async def listed(ask: Ask) -> Answer:
     """The caller's weights."""
     rows = ask.services.residents.of(ask.who.id)
-    return ask.answer([_view(row) for row in rows if row.name.startswith(_FOLDER)])
+    return shown([_view(row) for row in rows if row.name.startswith(_FOLDER)])
 
 
 def weight_of(ask: Ask, id: str | None) -> Weight | None:
