@@ -396,6 +396,16 @@ class Reader:
             os.lseek(self._file, start, os.SEEK_SET)
             return os.read(self._file, length)
 
+    def let_go(self) -> None:
+        """Have the system use the file's memory for what is written next; what is durable is read from the disk again.
+
+        In a virtual machine a page that was never used before is had from the host: files of 4 MiB took 7 to 10 ms of
+        CPU each to write and sync, and 3 in memory that was in use a moment ago.
+        """
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):  # a file system that has no such thing
+                os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def close(self) -> None:
         """Let go of the file."""
         if self._file >= 0:

@@ -71,10 +71,11 @@ class NearbyBlobs:
     def __init__(self, root: Path):
         self._root = root
 
-    def read_into(self, blob: Blob, start: int, stop: int, out: memoryview) -> bool:
+    def read_into(self, blob: Blob, start: int, stop: int, out: memoryview, *, is_last: bool = False) -> bool:
         """Open the plain bytes [start, stop) into `out`; False where the blob is not to be had here.
 
-        Raises `DigestMismatch` when a record does not open.
+        `is_last`: nobody is expected to read it soon, so the system needs not keep it in memory. Raises
+        `DigestMismatch` when a record does not open.
         """
         try:
             reader = Reader(self._root / blob.digest[:2] / blob.digest)
@@ -84,6 +85,8 @@ class NearbyBlobs:
             if reader.size_bytes != sealed_size(blob.size_bytes):
                 return False
             open_range(blob, reader.read_at, start, stop, out)
+            if is_last:
+                reader.let_go()
         return True
 
     def has(self, digest: str) -> bool:

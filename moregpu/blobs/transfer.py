@@ -215,21 +215,23 @@ class BlobHTTP:
 
         return self._calls.retrying(attempt)
 
-    def download_into(self, blob: Blob, out: Writable, *, is_given: bool = False) -> None:
+    def download_into(self, blob: Blob, out: Writable, *, is_given: bool = False, is_last: bool = False) -> None:
         """Fetch a whole blob and open it into `out` (`blob.size_bytes` bytes) as it arrives.
 
         `is_given`: the coordinator itself has just named it to this token's holder (a part of a result, an assignment),
-        so that it needs not be asked whether it may be read. Raises `DigestMismatch` when any record does not open;
-        `out` is then not to be used.
+        so that it needs not be asked whether it may be read. `is_last`: nobody is expected to read it soon. Raises
+        `DigestMismatch` when any record does not open; `out` is then not to be used.
         """
-        self.download_range_into(blob, 0, blob.size_bytes, out, is_given=is_given)
+        self.download_range_into(blob, 0, blob.size_bytes, out, is_given=is_given, is_last=is_last)
 
-    def download_range_into(self, blob: Blob, start: int, stop: int, out: Writable, *, is_given: bool = False) -> None:
+    def download_range_into(
+        self, blob: Blob, start: int, stop: int, out: Writable, *, is_given: bool = False, is_last: bool = False
+    ) -> None:
         """Fetch the records that hold the plain bytes [start, stop) and open those bytes into `out`."""
         target = memoryview(out).cast("B")
         if len(target) != stop - start:
             raise ValueError(f"{stop - start} bytes do not go into {len(target)}")
-        if start == stop or self._read_here(blob, start, stop, target, is_given=is_given):
+        if start == stop or self._read_here(blob, start, stop, target, is_given=is_given, is_last=is_last):
             return
         opener = Opener.of(blob)
         index, last, _, sealed_stop = record_span(start, stop, blob.size_bytes)
@@ -256,13 +258,13 @@ class BlobHTTP:
 
         self._calls.retrying(attempt, progress=lambda: index)
 
-    def _read_here(self, blob: Blob, start: int, stop: int, out: memoryview, *, is_given: bool) -> bool:
+    def _read_here(self, blob: Blob, start: int, stop: int, out: memoryview, *, is_given: bool, is_last: bool) -> bool:
         """Read from this machine's disk what the coordinator lets this token have; False where the network has to."""
         if self._nearby is None or stop - start < nearby.LEAST_BYTES:
             return False
         # The file could be read without asking. That a digest and a key are not enough holds here, too.
         may_be_read = is_given or self.head(blob.digest) is not None
-        return may_be_read and self._nearby.read_into(blob, start, stop, out)
+        return may_be_read and self._nearby.read_into(blob, start, stop, out, is_last=is_last)
 
     def is_here(self, digest: str) -> bool:
         """Whether a blob is read from this machine's own disk: to keep another copy of it is in vain."""

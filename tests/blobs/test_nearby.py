@@ -65,6 +65,32 @@ def test_what_is_there_is_opened_and_what_is_not_is_to_be_fetched(found: nearby.
     assert not found.read_into(blob, 0, 10, memoryview(out)[:10])
 
 
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="no way to ask what is in memory")
+def test_what_nobody_reads_again_soon_leaves_the_systems_memory(
+    found: nearby.NearbyBlobs, files: BlobFiles, tmp_path: Path
+) -> None:
+    probe = tmp_path / "blobs" / "probe"
+    probe.write_bytes(CONTENT)
+    with probe.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if is_in_memory(file.fileno()):
+            pytest.skip("this file system keeps what it has in memory")
+    blob, out = kept(files), memoryview(bytearray(len(CONTENT)))
+    with files.path(blob.digest).open("rb") as file:
+        for is_last in (False, True):
+            assert found.read_into(blob, 0, len(CONTENT), out, is_last=is_last) and out == CONTENT
+            assert is_in_memory(file.fileno()) is not is_last
+
+
+def is_in_memory(file: int) -> bool:
+    """Whether a file's first bytes are read without its disk."""
+    try:
+        return os.preadv(file, [bytearray(4096)], 0, os.RWF_NOWAIT) > 0
+    except BlockingIOError:
+        return False
+
+
 def test_a_record_that_somebody_changed_does_not_open(found: nearby.NearbyBlobs, files: BlobFiles) -> None:
     blob = kept(files)
     with files.path(blob.digest).open("r+b") as file:

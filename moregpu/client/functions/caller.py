@@ -223,7 +223,7 @@ class Caller:
         def work() -> None:
             try:
                 data = room_for(blob.size_bytes)
-                self._blobs().download_into(blob, data, is_given=True)
+                self._blobs().download_into(blob, data, is_given=True, is_last=True)
             except MoreGPUError as error:
                 then(error)
             except OSError as error:
