@@ -181,7 +181,8 @@ class Judge:
             return [self._failed(worker, case, unsigned) for case in cases], {}
 
         began = self._clock.monotonic()
-        found: dict[int, Sound | Wrong | InputLost] = {**together.look(self._pool_id, worker.id, cases)}
+        there = [case for case in cases if not case.job.purged]
+        found: dict[int, Sound | Wrong | InputLost] = {**together.look(self._pool_id, worker.id, there)}
         rest = [case for case in cases if case.index not in found]
 
         def work() -> None:
@@ -205,8 +206,13 @@ class Judge:
     def _look(self, worker: WorkerRow, case: Case) -> Sound | Wrong | InputLost:
         if case.entry.error is not None:
             return Wrong(case.entry.error.code, case.entry.error.message)
+        answered = self._answered_before(worker, case)
+        if answered is not None:
+            return answered
+        if case.job.purged:  # its keys are gone, so nothing is left to compare with; its leases were over before
+            return Wrong("over", "the job ended, and was forgotten since")
         try:
-            return self._answered_before(worker, case) or self._examine_one(worker, case)
+            return self._examine_one(worker, case)
         except (Wrong, InputLost) as finding:
             return finding
 

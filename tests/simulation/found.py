@@ -160,4 +160,22 @@ FOUND: dict[str, Script] = {
         ),
         grains=6,
     ),
+    "a result that came when its job was over and forgotten was never answered, nor was any in its message": Script(
+        seed=2016123,
+        machines=(Machine("machine0", "honest", 3.0, 0.01), Machine("machine1", "honest", 0.3, 0.001)),
+        works=(
+            Work("ann", 10.620395544336604, "scale", 40, data="inline", check="full", wait_s=5.0, lab=True),
+            Work("ann", 1.5295410700421999, "scale", 1, data="inline", lab=True),
+            Work("ann", 11.386436240163999, "call", 1, data="inline", check="none", once=True, retries=1),
+        ),
+        faults=(
+            Fault(1.35319277126093, "clone", "machine0", 0.22605684519082492, way="up"),
+            Fault(2.2400899712368045, "revoke", "machine0", 75.99514300643281),
+            Fault(2.841893369556868, "disk full", "machine1", 81.09006749780251, 19),
+            Fault(4.136438197234382, "stall", "machine1", 39.30532030016478, way="down"),
+        ),
+        keep_ended=1,
+        grains=6,
+        idle_beats=0.05,
+    ),
 }

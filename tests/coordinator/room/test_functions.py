@@ -100,6 +100,30 @@ def test_what_a_programs_call_gave_is_known_when_the_next_task_of_it_is_cut(tmp_
     asyncio.run(run())
 
 
+def test_a_result_of_calls_that_were_forgotten_meanwhile_is_over_and_takes_nobody_with_it(tmp_path: Path) -> None:
+    """With its keys gone no statement about it can be written; whatever came in the same message was lost with it."""
+
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await of_owner(here, "ann", Calls)
+            worker.computes = False
+            gone = await here.desk.submit(ANN, job(), "", 0.0)
+            await worker.until(lambda: bool(worker.assigned))
+            late = worker.compute(worker.assigned[0])
+            await here.desk.cancel(ANN, gone.id)
+            await here.store.purge(gone.id)
+            other = await here.desk.submit(ANN, job(), "", 0.0)
+            await worker.heartbeat([])
+            await worker.until(lambda: len(worker.assigned) == 2)
+            await worker.report([late, worker.compute(worker.assigned[1])])
+            await worker.until(lambda: len(worker.verdicts) == 2)
+            said = {verdict.task: verdict.verdict for verdict in worker.verdicts}
+            assert said == {late.task: "fenced", worker.assigned[1].task: "accepted"}
+            assert (await here.ended(other)).state is JobState.DONE
+
+    asyncio.run(run())
+
+
 def test_one_worker_that_blames_a_function_ends_no_job_of_it(tmp_path: Path) -> None:
     async def run() -> None:
         async with room(tmp_path) as here:
