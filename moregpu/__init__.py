@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from moregpu.client.functions.shared import Shared
     from moregpu.client.functions.started import add_worker, start_coordinator
     from moregpu.client.job import JobHandle, Part, Progress
-    from moregpu.client.old import MoreGPU
+    from moregpu.client.old import KERNELS, MoreGPU
     from moregpu.client.pool import Pool, connect
     from moregpu.encoding.failures import RemoteError
     from moregpu.errors import MoreGPUError
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __version__ = "2.0.0.dev0"
 
 __all__ = [
+    "KERNELS",
     "Access",
     "AsyncPool",
     "FunctionSpec",
@@ -62,6 +63,7 @@ _HOMES = {
     "AsyncPool": "moregpu.client.aio",
     "FunctionSpec": "moregpu.workloads.function.spec",
     "JobHandle": "moregpu.client.job",
+    "KERNELS": "moregpu.client.old",
     "KernelSpec": "moregpu.workloads.kernel.spec",
     "MoreGPU": "moregpu.client.old",
     "MoreGPUError": "moregpu.errors",
