@@ -164,8 +164,14 @@ def test_base64_may_hold_line_ends_and_lack_its_padding(live: OldPool) -> None:
     for text in ("AACA\nvwAA\r\nAEA=\n", "AACAvwAAAEA", " AACA vwAAAEA= "):
         status, record = live.ask("/submit", {"kernel": "relu", "a": text})
         assert status == 200 and floats(record) == [0.0, 2.0]
-    for text in ("AACAv", "AAC-vwAAAEA=", "AA=AvwAAAEA"):
-        assert live.ask("/submit", {"kernel": "relu", "a": text})[0] == 400
+    for wrong in ("AACAv", "AAC-vwAAAEA=", "AA=AvwAAAEA", [1.0, 2.0]):
+        status, answer = live.ask("/submit", {"kernel": "relu", "a": wrong})
+        assert status == 400 and "base64" in answer["error"]
+    status, answer = live.ask("/submit", {"kernel": "relu", "a": "AACAvwAAAEA", "nick": 1, "M": []})
+    assert status == 400 and "base64" not in answer["error"] and "$.M" in answer["error"]
+    for broken in (b'{"a": "!!!", "M": ', b'{"a": "!!!", "x": ' + b"[" * 100_000, b'{"a": "!!!", "b": "\xff"}'):
+        status, answer = live.ask("/submit", broken, method="POST")
+        assert status == 400 and "no JSON" in answer["error"]
 
 
 def test_m_is_not_looked_at_where_rows_follow_from_the_width(live: OldPool) -> None:

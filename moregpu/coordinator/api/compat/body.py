@@ -16,6 +16,7 @@ MAX_BODY_BYTES = 512 << 20
 """Two inputs of 48 million float32 each, as base64."""
 _PIECE_BYTES = 1 << 20
 """A body of more is decoded on a thread."""
+_BASE64 = "send little-endian float32 as standard base64"
 _ARRAYS = ("a", "b", "data")
 """Fields that hold base64."""
 
@@ -76,28 +77,34 @@ async def read_body(ask: Ask, type: type[T]) -> T:
 
 def _decoded(data: bytearray, type: type[T]) -> T:
     try:
-        return msgspec.json.decode(data, type=type)
+        try:
+            return msgspec.json.decode(data, type=type)
+        except msgspec.ValidationError as error:
+            if "base64" not in str(error):
+                raise
+            return msgspec.convert(_tidied(cast("dict[str, Any]", msgspec.json.decode(data))), type)
     except msgspec.ValidationError as error:
-        if "base64" in str(error):
-            return _decoded_loosely(data, type)
-        raise InvalidRequest(f"the body is not what was expected: {error}", "GET /help shows the calls") from error
+        raise _misfit(error) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidRequest(
             f"the body is no JSON: {error}", "send a JSON object, whatever the content type"
         ) from error
 
 
-def _decoded_loosely(data: bytearray, type: type[T]) -> T:
-    """The body again, its base64 with line ends (as `base64` writes it) or without padding, as JavaScript reads it."""
-    body = cast("dict[str, Any]", msgspec.json.decode(data))
+def _tidied(body: dict[str, Any]) -> dict[str, Any]:
+    """Its base64 without line ends (`base64` writes them) and with its padding: JavaScript reads it either way."""
     for name in _ARRAYS:
         if isinstance(text := body.get(name), str):
             joined = "".join(text.split())
             body[name] = joined if joined.endswith("=") else joined + "=" * (-len(joined) % 4)
-    try:
-        return msgspec.convert(body, type)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(f"bad base64: {error}", "send little-endian float32 as standard base64") from error
+    return body
+
+
+def _misfit(error: msgspec.ValidationError) -> InvalidRequest:
+    if "base64" in str(error):
+        return InvalidRequest(f"bad base64: {error}", _BASE64)
+    hint = _BASE64 if "bytes" in str(error) else "GET /help shows the calls"
+    return InvalidRequest(f"the body is not what was expected: {error}", hint)
 
 
 def whole(value: Number, name: str, default: int | None = None) -> int:
