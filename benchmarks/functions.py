@@ -38,6 +38,13 @@ MANY = 10_000
 NUMPYS = ("numpy", "numpy>=1.26", "numpy>=2", "numpy<9", "numpy!=2.0.0")
 """Five environments that hold the same: none of them is there before."""
 
+STAY_OFF = "functions stay off"
+"""A worker's word on why it takes no calls, at the end of its line."""
+
+PRIVATE = (
+    "root's private folders, where environments lie, are not shown to functions without a sandbox: run it as a user"
+)
+
 STARTED_S = 30.0
 _LOOK_S = 0.01
 
@@ -67,6 +74,10 @@ FIGURES = (
 )
 
 
+class Unreadable(Exception):
+    """Why there is nothing to read."""
+
+
 class Ours:
     """A pool of processes on this machine, TLS, sealing, durable commits, sandboxes."""
 
@@ -81,7 +92,12 @@ class Ours:
         for name in WORKERS:
             self.local.start_worker(name, "--allow", "functions", "--allow", "unconfined", "--ceiling", "1.0")
         self._victims = itertools.cycle(WORKERS)
-        self.isolation = self.local.wait_for_workers()[0].isolation
+        workers = self.local.wait_for_workers()
+        if not all("function" in worker.kinds for worker in workers):
+            said = self.local.log(WORKERS[0]).strip().splitlines()[-1]
+            self.local.stop()
+            raise Unreadable(said[said.find(STAY_OFF) :] if STAY_OFF in said else said)
+        self.isolation = workers[0].isolation
         self.pool = self.local.connect()
 
     def map(self, function: Callable[..., Any], calls: Calls) -> list[Any]:
@@ -110,7 +126,7 @@ class Ours:
         figures = {"cancel_s": [self.cancelled() for _ in range(RUNS)]}
         self.grown()  # what is kept of a bounded number of jobs is full by then
         figures["grown_mb"] = [self.grown() for _ in range(RUNS)]
-        if self.isolation != "none" or os.geteuid() != 0:  # else nothing shows functions root's private folders
+        if self.isolation != "none" or os.geteuid() != 0:
             figures["build_s"] = [self.with_numpy(requires) for requires in NUMPYS]
             figures["reuse_ms"] = self.reused()
         return figures
@@ -201,9 +217,10 @@ def _table(figures: Figures, isolation: str, theirs: dict[str, Figures | str]) -
             if isinstance(found, dict) and figure.key in found
         }
         for how, found in ours.items():
-            if figure.key not in found:
-                continue
             name = figure.name if found is figures else f"  {OFF}"
+            if figure.key not in found:
+                results.append(Result(name=name, value=0.0, unit="", skipped=PRIVATE))
+                continue
             note = how if found is figures and figure is FIGURES[0] else ""
             made = result(name, found[figure.key], figure.unit, figure.better, figure.bar(beside), note)
             made.peers = beside if found is figures else {}
@@ -248,7 +265,7 @@ def _apart(command: list[str]) -> Figures | str:
     except subprocess.TimeoutExpired:
         return f"not done after {PEERS_S} s"
     if done.returncode != 0:
-        return done.stderr.strip().splitlines()[-1][:200] if done.stderr.strip() else f"exit {done.returncode}"
+        return done.stderr.strip().splitlines()[-1][:400] if done.stderr.strip() else f"exit {done.returncode}"
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -256,8 +273,11 @@ def main() -> None:
     """Run it."""
     if sys.argv[1:] == ["--unconfined"]:
         confine_nothing()
-        with tempfile.TemporaryDirectory(prefix="moregpu-bench-") as folder:
-            figures, isolation = measure_ours(Path(folder))
+        try:
+            with tempfile.TemporaryDirectory(prefix="moregpu-bench-") as folder:
+                figures, isolation = measure_ours(Path(folder))
+        except Unreadable as error:
+            sys.exit(str(error))
         assert isolation == "none", f"{isolation} confines here"
         print(json.dumps(figures), flush=True)
         return

@@ -25,7 +25,7 @@ from moregpu.worker.functions.lane import Lane
 from moregpu.worker.functions.proven import Proven
 from moregpu.worker.sandbox.attempts import attempts
 from moregpu.worker.sandbox.box import Box, Isolation, Runtime, code_folder
-from moregpu.worker.sandbox.level import Level, Who, candidates, readable_paths, whose
+from moregpu.worker.sandbox.level import Level, Who, candidates, out_of_reach, readable_paths, whose
 from moregpu.worker.sandbox.start import Confinement
 from moregpu.worker.sandbox.usage import counted_beside
 
@@ -66,7 +66,18 @@ async def find_level(folder: Path, environments: Environments | None = None, pro
                 proven.keep(level, runtime)
             return level
         why.append(f"{isolation}: {trouble}")
-    return Level(isolation="none", why=tuple(why) or ("this system has no sandbox that is supported here",), who=who)
+    folder_barred = out_of_reach(runtime, who)
+    if folder_barred:
+        why.append(
+            f"without one, functions run as user {who.user}, who may not enter {folder_barred}, where their Python or "
+            "this program lies: start the worker by a Python that everybody may read, such as /usr/bin/python3"
+        )
+    return Level(
+        isolation="none",
+        why=tuple(why) or ("this system has no sandbox that is supported here",),
+        who=who,
+        has_python=not folder_barred,
+    )
 
 
 async def try_level(isolation: Isolation, who: Who, runtime: Runtime, folder: Path) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 import sys
 from pathlib import Path
 
 import msgspec
 
 from moregpu.worker.sandbox import bubblewrap, landlock
-from moregpu.worker.sandbox.box import Isolation
+from moregpu.worker.sandbox.box import Isolation, Runtime, code_folder
 
 USER = "moregpu-jobs"
 """The user that functions become where the worker is root's: `useradd --system moregpu-jobs` makes it."""
@@ -51,6 +52,32 @@ def whose() -> Who:
     if user == 0:
         return Who(trouble="functions never run as root")
     return Who(user=user, group=group)
+
+
+def out_of_reach(runtime: Runtime, who: Who) -> str:
+    """The first folder that bars the functions' user from their Python or from the pool's own code; "" for none.
+
+    Where a root is built for functions everything is shown to them there; elsewhere they go by the machine's rights.
+    """
+    if who.user is None:
+        return ""
+    needed = [runtime.python, *runtime.folders, *runtime.paths, str(code_folder() / "moregpu" / "worker")]
+    for path in needed:
+        for way in (Path(path).absolute(), Path(path).resolve()):  # a link's own folder, and where it leads
+            for folder in reversed(way.parents):
+                if not _may_enter(folder, who):
+                    return str(folder)
+    return ""
+
+
+def _may_enter(folder: Path, who: Who) -> bool:
+    try:
+        found = folder.stat()
+    except OSError:
+        return False
+    if found.st_uid == who.user:
+        return bool(found.st_mode & stat.S_IXUSR)
+    return bool(found.st_mode & (stat.S_IXGRP if found.st_gid == who.group else stat.S_IXOTH))
 
 
 def candidates() -> list[tuple[Isolation, str]]:

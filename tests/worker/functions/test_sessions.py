@@ -242,6 +242,11 @@ NONE = Level(isolation="none", why=("no bubblewrap",))
             Level(isolation="none", why=("root",), who=Who(trouble="root")),
             False,
         ),
+        (
+            WorkerConfig(functions=("*",), functions_unconfined=True),
+            Level(isolation="none", why=("their Python is out of reach",), has_python=False),
+            False,
+        ),
     ],
 )
 def test_functions_are_offered_with_consent_and_a_sandbox(
