@@ -15,6 +15,8 @@ from typing import Literal
 
 import msgspec
 
+from benchmarks import memory
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -37,6 +39,7 @@ class Report(msgspec.Struct, kw_only=True):
     """All of one call."""
 
     machine: str
+    memory: str
     date: str
     commit: str
     results: list[Result]
@@ -96,7 +99,11 @@ def run(
     chosen = parser.parse_args(arguments)
     given = {name: getattr(chosen, name) for name in numbers}
     report = Report(
-        machine=machine(), date=time.strftime("%Y-%m-%d %H:%M %Z"), commit=commit(), results=measure(**given)
+        machine=machine(),
+        memory=memory.told(memory.reads()),
+        date=time.strftime("%Y-%m-%d %H:%M %Z"),
+        commit=commit(),
+        results=measure(**given),
     )
     if chosen.json:
         print(msgspec.json.encode(report).decode())
@@ -149,4 +156,4 @@ def _table(title: str, report: Report) -> None:
     console = Console()
     console = Console(width=min(max(console.width, 80), 100))
     console.print(table)
-    console.print(f"{report.machine}\n{report.date} · {report.commit}", style="dim", highlight=False)
+    console.print(f"{report.machine}\n{report.memory}\n{report.date} · {report.commit}", style="dim", highlight=False)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from benchmarks import memory
 from benchmarks.report import Result, result, run
 
 LONG = "a remark that is much longer than what is left of a line beside a name, a value, a unit and a bar"
@@ -28,7 +29,7 @@ def test_the_table_fits_80_columns_and_tells_all(
     run("Title", measured, [])
     printed = capsys.readouterr().out
     assert max(len(line) for line in printed.splitlines()) <= 80
-    for told in ("missed", "ok", "no adapter [here]", "another: 0.3", "≥ 1000", "0.1"):
+    for told in ("missed", "ok", "no adapter [here]", "another: 0.3", "≥ 1000", "0.1", "a random read:"):
         assert told in printed
 
 
@@ -49,3 +50,13 @@ def test_a_missed_bar_fails_the_check_and_a_skipped_part_does_not(capsys: pytest
 def test_nothing_that_is_no_number_passes_a_bar() -> None:
     assert not result("x", [float("nan")], "s", "lower", 1.0).ok
     assert not result("x", [float("nan")], "s", "higher", 1.0).ok
+
+
+def test_a_walk_through_memory_visits_all_of_it_once() -> None:
+    after = memory.circle(64)
+    seen: list[int] = []
+    at = 0
+    while not seen or at != 0:
+        seen.append(at)
+        at = after[at]
+    assert len(set(seen)) == len(seen) == 64 * 1024 // memory.LINE_BYTES
