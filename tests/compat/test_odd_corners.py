@@ -187,6 +187,16 @@ def test_rows_of_a_product_with_a_kept_weight_follow_from_its_own(live: OldPool)
     for wrong in ({"rows": 0, "cols": 0, "data": ""}, {"rows": 1, "cols": None, "data": "AACAPw=="}):
         assert live.ask("/weights", {"id": "none"} | wrong)[0] == 400
 
+def test_a_small_job_is_not_kept_by_a_large_one_of_the_same_token(live: OldPool) -> None:
+    large = live.ask("/submit?async=1", {"kernel": "matmul", "size": 8000})[1]
+    try:
+        until(lambda: live.ask(large["poll"])[1]["status"] == "running")
+        status, record = live.ask("/submit", {"kernel": "relu", "a": b64([-1.0, 2.0])})
+        assert (status, record["status"]) == (200, "done"), record
+        assert live.ask(large["poll"])[1]["status"] == "running"
+    finally:
+        live.ask(f"/v1/jobs/{large['id']}", method="DELETE")
+
 
 # ---- workers
 

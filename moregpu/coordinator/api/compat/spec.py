@@ -17,6 +17,11 @@ MAX_MATMUL = 16_384
 MAX_ELEMENTS = 10**9
 """What a benchmark may have; `GET /device` tells."""
 _SMALLEST = 16
+_SMALL_WORK = 4e9
+"""Operations of a second or two of one core. 1.x had four jobs in work at once, and all its programs share one token:
+what somebody waits for must not stand behind what takes minutes."""
+_ELEMENT_WORK = 100.0
+"""What an element of the other kernels costs, in the operations of a product: it is moved more than computed."""
 _TWO_INPUTS = frozenset({"matmul", "vector_add", "vector_mul", "saxpy"})
 _ROWS = frozenset({"softmax", "layernorm"})
 ITEM_BYTES = 4
@@ -37,11 +42,21 @@ def spec_of(body: SubmitBody, weight: Weight | None) -> JobSpec:
     if body.a is None:
         if body.b is not None or body.bRef is not None:
             raise InvalidRequest("b is there without a", "send both, or a size alone for a benchmark")
-        return KernelSpec(operation=operation, size=_benchmark_size(body.size, operation), scalar=scalar)
+        size = _benchmark_size(body.size, operation)
+        elements = size * ROW if operation in _ROWS else size
+        work = 2.0 * size**3 if operation == "matmul" else elements * _ELEMENT_WORK
+        return KernelSpec(operation=operation, size=size, scalar=scalar, priority=_priority(work))
     if len(body.a) % ITEM_BYTES or len(body.b or b"") % ITEM_BYTES:
         raise InvalidRequest("a and b must hold whole float32 values: a multiple of four bytes each")
     inputs = _product(body, weight) if operation == "matmul" else _others(body, operation)
-    return KernelSpec(operation=operation, inputs=inputs, scalar=scalar)
+    elements = math.prod(inputs["a"].shape)
+    work = 2.0 * elements * inputs["b"].shape[1] if operation == "matmul" else elements * _ELEMENT_WORK
+    return KernelSpec(operation=operation, inputs=inputs, scalar=scalar, priority=_priority(work))
+
+
+def _priority(work: float) -> int:
+    """A point for small ones: they go before large ones of the same token, unless those have waited for an hour."""
+    return 1 if work <= _SMALL_WORK else 0
 
 
 def _operation(kernel: str | None) -> Operation:
