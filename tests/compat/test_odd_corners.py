@@ -187,6 +187,18 @@ def test_rows_of_a_product_with_a_kept_weight_follow_from_its_own(live: OldPool)
     for wrong in ({"rows": 0, "cols": 0, "data": ""}, {"rows": 1, "cols": None, "data": "AACAPw=="}):
         assert live.ask("/weights", {"id": "none"} | wrong)[0] == 400
 
+
+def test_a_named_tensor_that_is_no_matrix_is_no_weight(live: OldPool) -> None:
+    for name, shape in (("weights/row", [1]), ("weights/none", [0, 2])):
+        tensor = {"dtype": "float32", "shape": shape, "data": "AACAPw==" if shape == [1] else ""}
+        assert live.ask("/v1/tensors", {"name": name, "tensor": tensor})[0] == 201
+    status, kept = live.ask("/weights")
+    assert status == 200 and not {"row", "none"} & {weight["id"] for weight in kept}
+    for name in ("row", "none"):
+        status, answer = live.ask("/submit", {"kernel": "matmul", "a": b64([1.0]), "bRef": name})
+        assert status == 400 and "weight" in answer["error"]
+
+
 def test_a_small_job_is_not_kept_by_a_large_one_of_the_same_token(live: OldPool) -> None:
     large = live.ask("/submit?async=1", {"kernel": "matmul", "size": 8000})[1]
     try:

@@ -41,7 +41,7 @@ async def put(ask: Ask) -> Answer:
 async def listed(ask: Ask) -> Answer:
     """The caller's weights."""
     rows = ask.services.residents.of(ask.who.id)
-    return shown([_view(row) for row in rows if row.name.startswith(_FOLDER)])
+    return shown([_view(row) for row in rows if row.name.startswith(_FOLDER) and _is_matrix(row)])
 
 
 def weight_of(ask: Ask, id: str | None) -> Weight | None:
@@ -52,8 +52,15 @@ def weight_of(ask: Ask, id: str | None) -> Weight | None:
         row = ask.services.residents.get(ask.who.id, _FOLDER + id)
     except NotFound as error:
         raise InvalidRequest(f"there is no weight {said(id)}", "POST /weights keeps one") from error
+    if not _is_matrix(row):
+        raise InvalidRequest(f"{said(id)} names a tensor of shape {row.tensor.shape}", "a weight has rows and columns")
     rows, columns = row.tensor.shape
     return Weight(tensor=row.tensor, rows=rows, columns=columns)
+
+
+def _is_matrix(row: Resident) -> bool:
+    """Whether it can be a weight: `/v1/tensors` keeps others under such names too."""
+    return len(row.tensor.shape) == 2 and row.tensor.whole_bytes > 0
 
 
 def _view(row: Resident) -> dict[str, object]:
