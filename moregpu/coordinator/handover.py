@@ -1,29 +1,22 @@
-"""A worker's WebSocket, taken over from the server once its opening request was answered.
+"""A worker's WebSocket once its opening request was answered.
 
-Ten thousand workers hold ten thousand sockets that say little. What the server and the routes keep for a request (its
-headers, queues, and a dozen coroutines that wait for its end) would be four fifths of what each of them costs; so the
-route hands the socket over and returns, and this is all that stays beside the transport.
+Ten thousand workers hold ten thousand sockets that say little. What a server and its routes keep for a request (its
+headers, queues, and a dozen coroutines that wait for its end) would be four fifths of what each of them costs; so this
+is all that stays beside the transport.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
 from websockets.frames import apply_mask as apply_mask  # pyright: ignore[reportPrivateImportUsage] — in C where built
-from websockets.http11 import Request
 from websockets.protocol import Protocol, Side
-from websockets.server import ServerProtocol
-
-from moregpu.coordinator.cork import Corked
-
-EXTENSION = "moregpu.take_over"
-"""Name of the ASGI extension: `scope["extensions"][EXTENSION](peer, serve)`."""
 
 CLOSE_S = 10.0
 """The other end has so long to answer a closing frame."""
@@ -41,73 +34,24 @@ WHOLE = 0x82
 """First byte of a frame that is one whole binary message; a client's second is `MASKED` and the length."""
 MASKED = 0x80
 
+_websockets = logging.getLogger("uvicorn.error")
 _GONE = "the other end of the WebSocket is gone"
 
 Serve = Callable[["TakenSocket"], Awaitable[None]]
 
 
-class HandingProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket protocol, which lets go of its connection when a route takes it over."""
-
-    def handle_connect(self, event: Request) -> None:
-        """Offer the extension beside the request."""
-        super().handle_connect(event)
-        if not self.handshake_complete:  # else it was refused, and there is no scope
-            extensions = cast("dict[str, Any]", self.scope.get("extensions"))
-            extensions[EXTENSION] = self._hand_over
-
-    def send_receive_event_to_app(self) -> None:
-        """Pass a message on. What lies unread stops the reading, but not each message: that costs two system calls."""
-        paused, has_room = self.read_paused, self.queue.qsize() < MAX_UNREAD
-        self.read_paused = paused or has_room  # what is paused is not paused again
-        super().send_receive_event_to_app()
-        if has_room:
-            self.read_paused = paused
-
-    def handle_ping(self) -> None:
-        """Answer, unless the other end pings and does not read: its answers would fill the memory."""
-        if self.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-            self.conn.data_to_send()
-        else:
-            super().handle_ping()
-
-    def _hand_over(self, peer: str, serve: Serve) -> None:
-        """Serve the connection by `serve` from now on. The request must have been accepted; its route may return."""
-        transport = self.transport
-        if isinstance(transport, Corked):  # whoever takes over writes together by itself
-            transport.flush()
-            transport = transport.inner
-        socket = TakenSocket(peer, transport, self.conn, self.connections)
-        while not self.queue.empty():
-            message: dict[str, Any] = dict(self.queue.get_nowait())
-            if message["type"] == "websocket.receive":
-                socket.received(message.get("bytes"))
-        if self.disconnected:
-            socket.connection_lost(None)
-        else:
-            transport.set_protocol(socket)
-            self.connections.discard(self)
-            self.connections.add(cast("Any", socket))
-            if self.read_paused:
-                transport.resume_reading()
-        self.transport = cast("asyncio.Transport", _Elsewhere())
-        task = self.loop.create_task(_served(socket, serve))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
-
 class TakenSocket(asyncio.Protocol):
     """The hub's `WorkerSocket`: whole binary messages over one connection."""
 
-    __slots__ = ("_begun", "_closing", "_connections", "_drained", "_gone", "_logger", "_most", "_out", "_paused",
+    __slots__ = ("_begun", "_closing", "_connections", "_drained", "_gone", "_most", "_out", "_paused",
                  "_transport", "_unread", "_unwritten", "_waiting", "_ws", "peer")  # fmt: skip
 
-    def __init__(self, peer: str, transport: asyncio.Transport, ws: ServerProtocol, connections: set[Any]) -> None:
+    def __init__(self, peer: str, transport: asyncio.Transport, connections: set[Any], max_bytes: int) -> None:
+        """`connections`: whom the server stops, this one among them. `max_bytes` of a message."""
         self.peer = peer
         self._transport = transport
-        # The server's own half holds on to the request; after the handshake any half will do, made when it is needed.
-        self._ws: Protocol | None = None
-        self._most, self._logger = ws.max_message_size, ws.logger
+        self._ws: Protocol | None = None  # made when it is needed
+        self._most = max_bytes
         self._connections = connections
         self._unread: list[bytes] = []
         self._begun = b""  # a message whose end has yet to come
@@ -249,7 +193,7 @@ class TakenSocket(asyncio.Protocol):
     def _library(self) -> Protocol:
         """What reads and says all but whole messages: from now on, and with what had come of the next."""
         if self._ws is None:
-            self._ws = Protocol(Side.SERVER, max_size=self._most, logger=self._logger)
+            self._ws = Protocol(Side.SERVER, max_size=self._most, logger=_websockets)
             begun, self._begun = self._begun, b""
             self._ws.receive_data(begun)
         return self._ws
@@ -302,14 +246,8 @@ class TakenSocket(asyncio.Protocol):
             self._transport.write(data)
 
 
-class _Elsewhere:
-    """Stands where the transport was: the server closes it when the route returns."""
-
-    def close(self) -> None:
-        """Leave the connection to whoever has it now."""
-
-
-async def _served(socket: TakenSocket, serve: Serve) -> None:
+async def served(socket: TakenSocket, serve: Serve) -> None:
+    """Serve a socket to its end, and close it."""
     try:
         await serve(socket)
     finally:

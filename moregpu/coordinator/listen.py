@@ -16,28 +16,28 @@ import functools
 import logging
 import socket
 import ssl
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, cast
 
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from moregpu.coordinator.cork import Corked
-from moregpu.coordinator.handover import HandingProtocol
+from moregpu.coordinator.handover import MAX_UNREAD, MAX_UNSENT_BYTES
 from moregpu.coordinator.secured import BUFFER_BYTES, Secured
+from moregpu.coordinator.threshold import MAX_HEAD_BYTES, WS_MAX_BYTES, FirstWord, WorkerDoor
 from moregpu.platform.logs import facts
 
 log = logging.getLogger(__name__)
 
 HEAD_S = 10.0
-MAX_HEAD_BYTES = 64 * 1024
 MAX_HANDSHAKES = 256
 """A handshake holds some 50 KiB of buffers while it lasts."""
 MAX_CONNECTIONS = 16_384
 """10,000 workers, and everybody who asks."""
 KEEP_ALIVE_S = 75
-WS_MAX_BYTES = 65_535
 _RESERVED_FILES = 256
 """Descriptors left for the database, blobs and workers' files."""
 
@@ -45,15 +45,21 @@ _RESERVED_FILES = 256
 class Doorway(Server):
     """A uvicorn server that accepts by itself, leaves signals to its caller, and ends when it is told to.
 
-    Without a `context` it speaks without TLS: only ever on loopback.
+    Without a `context` it speaks without TLS: only ever on loopback. Workers come by `workers`, where that is given.
     """
 
-    def __init__(self, app: ASGIApp, context: ssl.SSLContext | None, listeners: list[socket.socket]):
+    def __init__(
+        self,
+        app: ASGIApp,
+        context: ssl.SSLContext | None,
+        listeners: list[socket.socket],
+        workers: WorkerDoor | None = None,
+    ):
         super().__init__(
             Config(
                 app,
                 http=WatchedHttp,
-                ws=HandingProtocol,
+                ws=WatchedSocket,
                 lifespan="off",
                 log_config=None,
                 log_level="warning",
@@ -73,8 +79,10 @@ class Doorway(Server):
         self._context = context
         self._buffer = memoryview(bytearray(0 if context is None else BUFFER_BYTES))
         self._listeners = listeners
-        self._idle: dict[WatchedHttp, None] = {}  # in the order they fell idle
-        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._workers = workers
+        self._idle: dict[WatchedHttp | FirstWord, None] = {}  # in the order they fell idle
+        self._coming: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[Secured, asyncio.TimerHandle] = {}  # the oldest first
         self._ending = asyncio.Event()
         self._closed = False
         self._acceptors: list[asyncio.Task[None]] = []
@@ -98,10 +106,12 @@ class Doorway(Server):
         try:
             await self.serve()
         finally:
-            waiting = [*self._acceptors, *self._handshakes]
+            waiting = [*self._acceptors, *self._coming]
             for task in waiting:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
+            for secured in list(self._handshakes):
+                secured.abort()
 
     # what uvicorn's server does otherwise
 
@@ -129,47 +139,32 @@ class Doorway(Server):
         try:
             while not self._closed:
                 try:
-                    connection, _ = await loop.sock_accept(listener)
+                    connection = await _next_of(listener, loop)
                 except OSError as error:
                     log.warning("a connection could not be accepted", extra=facts(why=str(error)))
                     await asyncio.sleep(0.1)  # out of descriptors: let some go first
                     continue
                 self._make_room()
-                task = loop.create_task(self._shake_hands(connection))
-                self._handshakes[task] = None
-                task.add_done_callback(functools.partial(self._shaken, connection))
+                task = loop.create_task(self._take_in(connection))
+                self._coming.add(task)
+                task.add_done_callback(functools.partial(self._taken_in, connection))
                 await asyncio.sleep(0)  # a crowd at the door must not keep the loop from those inside
         finally:
             listener.close()
 
-    async def _shake_hands(self, connection: socket.socket) -> None:
-        """TLS, where it is spoken, and from then on the connection is uvicorn's."""
+    async def _take_in(self, connection: socket.socket) -> None:
+        """From here on the connection is a transport's, and its protocol's."""
         try:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._context is None:
-                await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
-            else:
-                await self._secure(connection, self._context)
-        except (OSError, TimeoutError) as error:  # plain HTTP, TLS 1.2, silence, or gone
-            log.debug("a TLS handshake failed", extra=facts(why=str(error)))
+            made = self._protocol if self._context is None else functools.partial(self._secured, self._context)
+            await asyncio.get_running_loop().connect_accepted_socket(made, connection)
+        except OSError as error:  # gone already
+            log.debug("a connection came to nothing", extra=facts(why=str(error)))
             connection.close()
 
-    async def _secure(self, connection: socket.socket, context: ssl.SSLContext) -> None:
-        loop = asyncio.get_running_loop()
-        shaken: asyncio.Future[None] = loop.create_future()
-        transport, _ = await loop.connect_accepted_socket(
-            lambda: Secured(context, self._buffer, self._protocol(), shaken), connection
-        )
-        try:
-            async with asyncio.timeout(HEAD_S):
-                await shaken
-        except BaseException:
-            transport.abort()
-            raise
-
-    def _shaken(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
-        self._handshakes.pop(task, None)
+    def _taken_in(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
+        self._coming.discard(task)
         if task.cancelled():
             # Only now: a transport that was made has let go of the descriptor, whose number may be used again. A task
             # that was cancelled before it began made none, and nobody else closes the socket.
@@ -177,27 +172,54 @@ class Doorway(Server):
         elif (error := task.exception()) is not None:
             log.error("a connection failed", exc_info=error)
 
+    def _secured(self, context: ssl.SSLContext) -> asyncio.Protocol:
+        """TLS; what it protects is a protocol of ours once the handshake has passed."""
+        secured = Secured(context, self._buffer, self._protocol, self._shaken)
+        self._handshakes[secured] = asyncio.get_running_loop().call_later(HEAD_S, secured.abort)
+        return secured
+
+    def _shaken(self, secured: Secured, error: Exception | None) -> None:
+        """A handshake ended: well, or with plain HTTP, TLS 1.2, silence, a connection that is gone."""
+        self._handshakes.pop(secured).cancel()
+        if error is not None:
+            log.debug("a TLS handshake failed", extra=facts(why=str(error)))
+
     def _make_room(self) -> None:
         """The oldest unfinished handshake, or the connection idle longest, gives way to a new one."""
         if len(self._handshakes) >= MAX_HANDSHAKES:
-            oldest = next(iter(self._handshakes))
-            del self._handshakes[oldest]
-            oldest.cancel()
+            next(iter(self._handshakes)).abort()
         if len(self.server_state.connections) + len(self._handshakes) >= self._max_connections and self._idle:
             next(iter(self._idle)).let_go()
 
     def _protocol(self) -> asyncio.Protocol:
+        return self.server() if self._workers is None else FirstWord(self, self._workers)
+
+    # what the protocols ask and report
+
+    def server(self) -> asyncio.Protocol:
+        """Who answers all but workers."""
         return WatchedHttp(self.config, self.server_state, {}, doorway=self)
 
-    # what the protocols report
+    def when_late(self, late: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call it when a head that begins now should be there."""
+        return asyncio.get_running_loop().call_later(HEAD_S, late)
 
-    def fell_idle(self, protocol: WatchedHttp) -> None:
+    def fell_idle(self, protocol: WatchedHttp | FirstWord) -> None:
         """Nothing is asked on this connection now."""
         self._idle[protocol] = None
 
-    def busy(self, protocol: WatchedHttp) -> None:
+    def busy(self, protocol: WatchedHttp | FirstWord) -> None:
         """Asked, upgraded, or gone."""
         self._idle.pop(protocol, None)
+
+
+async def _next_of(listener: socket.socket, loop: asyncio.AbstractEventLoop) -> socket.socket:
+    """The next connection. Where many wait already, to be woken for each would cost more than to take it."""
+    try:
+        connection, _ = listener.accept()
+    except BlockingIOError:
+        connection, _ = await loop.sock_accept(listener)
+    return connection
 
 
 class WatchedHttp(HttpToolsProtocol):
@@ -255,7 +277,7 @@ class WatchedHttp(HttpToolsProtocol):
         self.transport.abort()
 
     def _time_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_S, self._head_late)
+        self._head_timer = self._doorway.when_late(self._head_late)
 
     def _head_there(self) -> None:
         self._doorway.busy(self)
@@ -267,6 +289,25 @@ class WatchedHttp(HttpToolsProtocol):
         self._head_timer = None
         if not self.transport.is_closing():
             self.transport.abort()
+
+
+class WatchedSocket(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol, which lets little lie unread and answers no flood of pings."""
+
+    def send_receive_event_to_app(self) -> None:
+        """Pass a message on. What lies unread stops the reading, but not each message: that costs two system calls."""
+        paused, has_room = self.read_paused, self.queue.qsize() < MAX_UNREAD
+        self.read_paused = paused or has_room  # what is paused is not paused again
+        super().send_receive_event_to_app()
+        if has_room:
+            self.read_paused = paused
+
+    def handle_ping(self) -> None:
+        """Answer, unless the other end pings and does not read: its answers would fill the memory."""
+        if self.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            self.conn.data_to_send()
+        else:
+            super().handle_ping()
 
 
 def _files_allowed() -> int:

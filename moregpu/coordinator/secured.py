@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from collections.abc import Callable
 from typing import Any, cast
 
 LINGER_S = 10.0
@@ -24,33 +25,44 @@ BUFFER_BYTES = 256 * 1024
 class Secured(asyncio.Protocol, asyncio.Transport):
     """A protocol to the plain transport below, a transport to the protocol above."""
 
-    __slots__ = ("_above", "_below", "_buffer", "_incoming", "_leaving", "_lingering", "_outgoing", "_shaken", "_tls")
+    __slots__ = ("_above", "_below", "_buffer", "_incoming", "_leaving", "_lingering", "_outgoing", "_shaken", "_tls",
+                 "_waiting")  # fmt: skip
 
     def __init__(
-        self, context: ssl.SSLContext, buffer: memoryview, above: asyncio.Protocol, shaken: asyncio.Future[None]
+        self,
+        context: ssl.SSLContext,
+        buffer: memoryview,
+        above: Callable[[], asyncio.Protocol],
+        shaken: Callable[[Secured, Exception | None], None],
     ) -> None:
-        """`buffer`: `BUFFER_BYTES`, shared by connections of one loop. `shaken` is done when the handshake is."""
+        """`buffer`: `BUFFER_BYTES`, shared by connections of one loop.
+
+        `shaken` is told once how the handshake went; then `above` is asked for the protocol that is protected.
+        """
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._buffer = buffer
-        self._above = above
+        self._waiting: Callable[[], asyncio.Protocol] | None = above
+        self._shaken: Callable[[Secured, Exception | None], None] | None = shaken
+        self._above = cast("asyncio.Protocol", None)
         self._below = cast("asyncio.Transport", None)
-        self._shaken: asyncio.Future[None] | None = shaken
         self._leaving = False
         self._lingering: asyncio.TimerHandle | None = None
 
     # -- for the transport below
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the other end's first word."""
+        """Wait for the other end's first word, unless this one has given way already."""
         self._below = cast("asyncio.Transport", transport)
+        if self._leaving:
+            self._below.abort()
 
     def data_received(self, data: bytes) -> None:
         """Ciphertext came."""
         if self._leaving:
             return
         self._incoming.write(data)
-        if self._shaken is not None and not self._shake_hands(self._shaken):
+        if self._waiting is not None and not self._shake_hands(self._waiting):
             return
         while self._incoming.pending and not self._leaving and self._read():
             pass
@@ -61,12 +73,12 @@ class Secured(asyncio.Protocol, asyncio.Transport):
 
     def pause_writing(self) -> None:
         """More is written than goes out."""
-        if self._shaken is None:
+        if self._waiting is None:
             self._above.pause_writing()
 
     def resume_writing(self) -> None:
         """There is room again."""
-        if self._shaken is None:
+        if self._waiting is None:
             self._above.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -75,10 +87,10 @@ class Secured(asyncio.Protocol, asyncio.Transport):
         if self._lingering is not None:
             self._lingering.cancel()
             self._lingering = None
-        if self._shaken is None:
+        if self._waiting is None:
             self._above.connection_lost(exc)
-        elif not self._shaken.done():
-            self._shaken.set_exception(exc or ConnectionResetError("hung up during the handshake"))
+        else:
+            self._tell(exc or ConnectionResetError("hung up during the handshake"))
 
     # -- for the protocol above
 
@@ -110,9 +122,11 @@ class Secured(asyncio.Protocol, asyncio.Transport):
         self._lingering = asyncio.get_running_loop().call_later(LINGER_S, self._below.abort)
 
     def abort(self) -> None:
-        """Cut it."""
+        """Cut it, at any time."""
         self._leaving = True
-        self._below.abort()
+        self._tell(TimeoutError("not shaken hands in time, or in the way of others"))
+        if cast("asyncio.Transport | None", self._below) is not None:
+            self._below.abort()
 
     def is_closing(self) -> bool:
         """Whether nothing can be written any more."""
@@ -164,7 +178,7 @@ class Secured(asyncio.Protocol, asyncio.Transport):
 
     # -- inside
 
-    def _shake_hands(self, shaken: asyncio.Future[None]) -> bool:
+    def _shake_hands(self, above: Callable[[], asyncio.Protocol]) -> bool:
         """Go on with the handshake; whether it has passed."""
         try:
             self._tls.do_handshake()
@@ -175,17 +189,19 @@ class Secured(asyncio.Protocol, asyncio.Transport):
             self._flush()  # the alert that says why
             self._leaving = True
             self._below.close()
-            if not shaken.done():
-                shaken.set_exception(error)
+            self._tell(error)
             return False
         self._flush()
-        if shaken.done():  # given up meanwhile
-            self.abort()
-            return False
-        self._shaken = None
-        shaken.set_result(None)
+        self._tell(None)
+        self._above, self._waiting = above(), None
         self._above.connection_made(self)
         return True
+
+    def _tell(self, error: Exception | None) -> None:
+        """Say once how the handshake went."""
+        shaken, self._shaken = self._shaken, None
+        if shaken is not None:
+            shaken(self, error)
 
     def _read(self) -> bool:
         """Tell what came, as much as the buffer holds; whether there may be more."""

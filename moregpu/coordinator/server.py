@@ -25,6 +25,7 @@ from moregpu.coordinator.api.invites import make_invite
 from moregpu.coordinator.api.load import PoolLoad
 from moregpu.coordinator.api.pool import Auditor
 from moregpu.coordinator.api.services import PoolInfo, Services
+from moregpu.coordinator.api.workers_door import RequestsOfWorkers
 from moregpu.coordinator.authority import Authority
 from moregpu.coordinator.certificate import Certificate, brought_certificate, own_certificate, server_context
 from moregpu.coordinator.desk import PoolDesk
@@ -245,7 +246,7 @@ async def _parts(config: ServeConfig) -> AsyncGenerator[tuple[list[Doorway], Ser
         addresses, pin = (place.addresses, certificate.pin) if own else ((place.tunnel,), b"")
         save_listening(state.path, Listening(addresses=addresses, pin=pin, pool_name=name))
         opening = await _opening(config, state, services, plain)
-        doorways = [Doorway(build_app(services), context, listeners)]
+        doorways = [Doorway(build_app(services), context, listeners, RequestsOfWorkers(services))]
         if plain:
             log.warning("a port without TLS is open on loopback", extra=facts(url=opening.plain_url))
             doorways.append(Doorway(build_app(services, plain=True), None, plain))

@@ -1,4 +1,4 @@
-"""A WebSocket that a route took over lives on without it: whole messages, back-pressure, an end from either side."""
+"""A worker's WebSocket lives without server and route: whole messages, back-pressure, an end from either side."""
 
 from __future__ import annotations
 
@@ -15,34 +15,48 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import Protocol, Side
-from websockets.server import ServerProtocol
+from websockets.utils import accept_key
 
 from moregpu.coordinator.cork import Corked
-from moregpu.coordinator.handover import EXTENSION, MAX_UNREAD, MAX_UNSENT_BYTES, HandingProtocol, TakenSocket
-from moregpu.coordinator.listen import Doorway
+from moregpu.coordinator.handover import MAX_UNREAD, MAX_UNSENT_BYTES, TakenSocket
+from moregpu.coordinator.listen import Doorway, WatchedSocket
+from moregpu.coordinator.threshold import WS_MAX_BYTES, Admitted
 
 Serve = Callable[[TakenSocket], Awaitable[None]]
 
 
+class Door:
+    """Grants every WebSocket, and hands it over."""
+
+    line = b"GET / HTTP/1.1\r\n"
+
+    def __init__(self, serve: Serve) -> None:
+        self.serve = serve
+
+    def admit(self, head: bytes, client: str) -> Admitted:
+        key = head.decode().partition("Sec-WebSocket-Key: ")[2].partition("\r\n")[0]
+        return Admitted(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Accept: {accept_key(key)}\r\n\r\n".encode(),
+            "peer",
+        )
+
+
 class Doors:
-    """Real doors whose only route hands every WebSocket over, or keeps it; and the port they listen at."""
+    """Real doors where every WebSocket is handed over; or, without `serve`, kept by the only route."""
 
     def __init__(self, serve: Serve | None):
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
         self.port = listener.getsockname()[1]
-        self.left = asyncio.Event()
-        self._serve = serve
-        self.doorway = Doorway(self._app, None, [listener])
+        self.kept = asyncio.Event()
+        self.doorway = Doorway(self._app, None, [listener], None if serve is None else Door(serve))
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "websocket.accept"})
-        if self._serve is not None:
-            scope["extensions"][EXTENSION]("peer", self._serve)
-        self.left.set()
-        if self._serve is None:
-            await receive()
+        self.kept.set()
+        await receive()
 
     def connect(self, **options: Any) -> connect:
         return connect(f"ws://127.0.0.1:{self.port}", compression=None, proxy=None, **options)
@@ -71,10 +85,9 @@ async def echo(taken: TakenSocket) -> None:
         await taken.send(message)
 
 
-def test_messages_come_whole_and_in_order_after_the_route_has_returned() -> None:
+def test_messages_come_whole_and_in_order() -> None:
     async def run() -> None:
         async with doors(echo) as opened, opened.connect() as link:
-            await opened.left.wait()
             sent = [bytes([number]) * (number * 100) for number in range(4 * MAX_UNREAD)]
             for message in sent:
                 await link.send(message)
@@ -102,7 +115,7 @@ def test_messages_are_whole_however_the_stream_is_cut(seed: int) -> None:
         frames.insert(rng.randrange(12), frame(b"ping", rng.randbytes(4), 0x89))
     stream = b"".join(frames)
     cuts = sorted(rng.choices(range(len(stream)), k=rng.choice((0, 3, 40))))
-    taken = TakenSocket("peer", cast("asyncio.Transport", Silent()), ServerProtocol(), set())
+    taken = TakenSocket("peer", cast("asyncio.Transport", Silent()), set(), WS_MAX_BYTES)
     for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         taken.data_received(stream[start:stop])
     assert taken._unread == messages
@@ -116,7 +129,7 @@ def test_an_end_that_is_told_goodbye_in_the_middle_of_its_message_is_understood_
             closed.append(True)
 
     async def run() -> None:
-        taken = TakenSocket("peer", cast("asyncio.Transport", Noted()), ServerProtocol(), set())
+        taken = TakenSocket("peer", cast("asyncio.Transport", Noted()), set(), WS_MAX_BYTES)
         message = frame(b"a message", b"mask")
         taken.data_received(message[:7])
         await taken.close(1000)
@@ -147,7 +160,7 @@ def test_what_is_written_is_what_the_library_would_write(size: int) -> None:
         def is_closing(self) -> bool:
             return False
 
-    taken = TakenSocket("peer", cast("asyncio.Transport", Noted()), ServerProtocol(), set())
+    taken = TakenSocket("peer", cast("asyncio.Transport", Noted()), set(), WS_MAX_BYTES)
     taken.put(bytes(size))
     taken.flush()
     other = Protocol(Side.SERVER)
@@ -212,7 +225,6 @@ def test_our_closing_names_its_code_and_a_server_that_stops_says_so() -> None:
                 assert (link.close_code, link.close_reason) == (4001, "replaced")
             staying: ClientConnection = await opened.connect()
             await staying.send(b"stay")
-            await opened.left.wait()
             opened.doorway.end()
             with pytest.raises(ConnectionClosed):
                 await staying.recv()
@@ -316,7 +328,6 @@ def test_two_faults_at_once_end_the_socket_like_one() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, trouble: troubles.append(trouble))
         async with doors(serve) as opened:
             writer = await pinger(opened)
-            await opened.left.wait()
             writer.write(b"\x02\x81\0\0\0\0x" * 2)  # a piece of a message, and in its middle another's first
             async with asyncio.timeout(20):
                 await ended.wait()
@@ -351,7 +362,7 @@ def test_where_a_socket_is_not_handed_over_such_pings_get_no_answer() -> None:
     async def run() -> None:
         async with doors(None) as opened:
             writer = await pinger(opened)
-            await opened.left.wait()
+            await opened.kept.wait()
             await flood(writer, 32)
             (connection,) = opened.doorway.server_state.connections
             transport = connection.transport
@@ -372,7 +383,7 @@ class Kept(Doors):
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "websocket.accept"})
-        self.left.set()
+        self.kept.set()
         await self.reads.wait()
         while (message := await receive())["type"] == "websocket.receive":
             await send({"type": "websocket.send", "bytes": message["bytes"]})
@@ -384,10 +395,10 @@ def test_a_socket_that_is_kept_lets_little_lie_unread_and_loses_nothing() -> Non
         running = asyncio.create_task(opened.doorway.run_doors())
         sent = [bytes([number]) * 60_000 for number in range(8 * MAX_UNREAD)]
         async with opened.connect() as link:
-            await opened.left.wait()
+            await opened.kept.wait()
             sending = asyncio.create_task(send_all(link, sent))
             (connection,) = opened.doorway.server_state.connections
-            socket = cast("HandingProtocol", connection)
+            socket = cast("WatchedSocket", connection)
             await until(lambda: socket.read_paused)
             assert MAX_UNREAD < socket.queue.qsize() < 2 * MAX_UNREAD  # what one reading brought is kept
             opened.reads.set()

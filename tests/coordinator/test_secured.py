@@ -67,8 +67,9 @@ async def served(context: ssl.SSLContext, kind: Callable[[], Echo] = Echo) -> As
     loop, buffer, made = asyncio.get_running_loop(), memoryview(bytearray(BUFFER_BYTES)), list[Echo]()
 
     def protocol() -> Secured:
-        made.append(kind())
-        return Secured(context, buffer, made[-1], loop.create_future())
+        above = kind()
+        made.append(above)
+        return Secured(context, buffer, lambda: above, lambda secured, error: None)
 
     server = await loop.create_server(protocol, "127.0.0.1", 0)
     try:

@@ -294,7 +294,11 @@ def query_of(scope: Scope) -> dict[str, str]:
 
 
 def peer_of(scope: Scope) -> str:
-    """The other end's address for counting; "" for loopback, where tunnels and proxies come from."""
+    """The other end's address for counting, where it is the real one."""
     client = scope.get("client")
-    host = str(client[0]) if client else ""
+    return real_address(str(client[0]) if client else "")
+
+
+def real_address(host: str) -> str:
+    """An address that is the other end's; "" for loopback, where tunnels and proxies come from."""
     return "" if host in ("127.0.0.1", "::1") or host.startswith("127.") else host

@@ -7,7 +7,6 @@ from starlette.types import Message, Receive, Scope, Send
 from moregpu.coordinator.api.ask import Asked
 from moregpu.coordinator.api.problems import PROBLEM_JSON, encoded, problem, problem_headers
 from moregpu.coordinator.api.services import Services
-from moregpu.coordinator.handover import EXTENSION
 from moregpu.errors import MoreGPUError, VersionMismatch
 from moregpu.wire.messages import SUBPROTOCOL
 
@@ -80,16 +79,15 @@ class SocketAsk(Asked):
 
 
 async def worker(ask: SocketAsk) -> None:
-    """Open a worker's session: Noise inside decides who it is. No common version: 426, saying which side to update."""
+    """Open a worker's session: Noise inside decides who it is. No common version: 426, saying which side to update.
+
+    Nearly all are opened at the threshold (`worker_door`); here come those whose request it does not take.
+    """
     offered = [str(name) for name in ask.scope.get("subprotocols", [])]
     if SUBPROTOCOL not in offered:
         raise _no_common_version(offered)
     await ask.accept(SUBPROTOCOL)
-    take_over = ask.scope.get("extensions", {}).get(EXTENSION)
-    if take_over is None:  # another server than ours
-        await ask.services.desk.serve_worker(_WorkerLink(ask))
-    else:
-        take_over(ask.peer, ask.services.desk.serve_worker)
+    await ask.services.desk.serve_worker(_WorkerLink(ask))
 
 
 class _WorkerLink:
