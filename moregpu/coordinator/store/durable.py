@@ -301,9 +301,12 @@ class BookStore(CommittedBook):
         self._must_be_open()
         return sorted(self._book.registry.workers.rows.values(), key=lambda row: (row.enrolled_at, row.id))
 
-    async def save_worker(self, worker: WorkerRow, event: str = "worker.changed") -> WorkerRow:
+    async def save_worker(self, worker: WorkerRow, event: str = "worker.changed", *, durable: bool = True) -> WorkerRow:
         row = self._step(lambda book: book.registry.save_worker(worker, event, self._clock.wall()))
-        await self.settle()
+        if durable:
+            await self.settle()
+        else:
+            self._told_later()
         return row
 
     async def add_invite(self, invite: InviteRow) -> None:

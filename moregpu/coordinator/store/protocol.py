@@ -326,8 +326,8 @@ class Store(Protocol):
         """All that are not forgotten, revoked ones too."""
         ...
 
-    async def save_worker(self, worker: WorkerRow, event: str = "worker.changed") -> WorkerRow:
-        """Replace a worker's row."""
+    async def save_worker(self, worker: WorkerRow, event: str = "worker.changed", *, durable: bool = True) -> WorkerRow:
+        """Replace a worker's row. Not `durable`: it is on the disk a little later, and nobody is told that it is."""
         ...
 
     async def add_invite(self, invite: InviteRow) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from moregpu.coordinator import hub
 from moregpu.coordinator.limits import MAX_LINKS_UNCONFIRMED
 from moregpu.errors import Forbidden, HandshakeFailed, NotFound
 from moregpu.jobs import JobState
 from moregpu.wire.api import WorkerChange
 from moregpu.wire.identity import PoolKeys, WorkerKeys
-from moregpu.wire.messages import Heartbeat, Hello, Limits
+from moregpu.wire.messages import Heartbeat, Hello, Limits, Taken
 from moregpu.wire.session import Channel
 from tests.coordinator.room.pool import ADMIN, ANN, Room, Socket, product, room
 from tests.rogue.workers import HonestWorker, ref_of
@@ -103,6 +103,29 @@ def test_a_worker_whose_link_was_cut_after_its_invite_was_used_comes_in_with_the
             here.connect(worker)
             await worker.welcomed()
             assert len(await here.store.workers()) == 1
+
+    asyncio.run(run())
+
+
+def test_who_comes_back_with_nothing_new_waits_for_no_disk_and_who_has_another_session_key_does(
+    tmp_path: Path,
+) -> None:
+    """The older key of who was let in under a newer one must be good for nothing, whenever the power fails."""
+
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker()
+            await here.hang_up(worker)
+            await here.store.settle()
+            here.store.disk.full = True
+            worker.welcome = None
+            here.connect(worker)
+            await worker.welcomed()
+            await here.hang_up(worker)
+            worker.keys = WorkerKeys(X25519PrivateKey.generate(), worker.keys.wi, ws_number=1)
+            here.connect(worker)
+            await worker.until(lambda: worker.rejected is not None)
+            assert worker.rejected is not None and worker.rejected.again
 
     asyncio.run(run())
 
@@ -321,11 +344,25 @@ def test_a_worker_that_says_nothing_for_a_minute_is_let_go(tmp_path: Path) -> No
     asyncio.run(run())
 
 
-def test_an_idle_worker_that_is_gone_without_a_word_loses_its_lease_within_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hub, "LOOKED_AT_A_SECOND", 1e-9)  # so large a fleet that nobody looks for silence
+def test_a_silence_counts_from_what_was_said_last_though_a_longer_one_was_agreed_on_before(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, lag_s=1e9, idle_beats=0.001) as here:
+            worker = await here.worker()
+            await worker.send(Heartbeat(sent=0.0, duty={"cpu": 1.0}, round_trip_s=0.01))
+            await worker.until(lambda: len(worker.pulses) == 2 and worker.pulses[-1].idle_s == 120.0)
+            await here.until(lambda: not here.desk._hub._stirred)
+            here.clock.ahead_s += 70.0
+            await worker.send(Taken(leases=[]))
+            (link,) = here.desk._hub._links
+            await here.until(lambda: link.wakes <= here.clock.monotonic() + 62.0)
+            here.clock.ahead_s += 63.0
+            await here.until(lambda: here.sockets[worker.name].closed == (1001, "silence"))
+            await here.until(lambda: not any(here.desk._hub._asleep.values()))
 
+    asyncio.run(run())
+
+
+def test_an_idle_worker_that_is_gone_without_a_word_loses_its_lease_within_seconds(tmp_path: Path) -> None:
     async def run() -> None:
         async with room(tmp_path, lag_s=1e9, idle_beats=0.001) as here:
             gone = await here.worker(name="gone")
