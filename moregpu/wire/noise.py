@@ -7,13 +7,14 @@ inside the mathematics is never told.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import os
 from collections.abc import Callable, Sequence
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from moregpu.errors import HandshakeFailed
 
@@ -26,6 +27,7 @@ MESSAGE_1_BYTES = KEY_BYTES + KEY_BYTES + TAG_BYTES + TAG_BYTES  # e, encrypted 
 MESSAGE_2_BYTES = KEY_BYTES + TAG_BYTES  # e, tag of the empty payload
 
 Entropy = Callable[[int], bytes]
+_SHA256 = hashes.SHA256()
 
 
 def public(key: X25519PrivateKey) -> bytes:
@@ -141,7 +143,7 @@ class Responder:
         self._statics = tuple(statics)
         self._prologue = prologue
         self._entropy = entropy
-        self._state = _SymmetricState()
+        self._state: _SymmetricState | None = None
         self._remote_ephemeral = b""
         self._remote_static = b""
 
@@ -171,9 +173,10 @@ class Responder:
 
     def write_message_2(self, payload: bytes = b"") -> tuple[bytes, Transport]:
         """<- e, ee, se. Returns the message and the transport; only after `read_message_1`."""
-        if not self._remote_static:
+        state = self._state
+        if state is None:
             raise ValueError("message 1 was not read yet")
-        state, ephemeral = self._state, _fresh_key(self._entropy)
+        ephemeral = _fresh_key(self._entropy)
         ephemeral_public = public(ephemeral)
         state.mix_hash(ephemeral_public)
         state.mix_key(_exchange(ephemeral, self._remote_ephemeral))
@@ -226,10 +229,9 @@ def _exchange(private: X25519PrivateKey, remote_public: bytes) -> bytes:
 
 
 def _hkdf(chaining_key: bytes, material: bytes) -> tuple[bytes, bytes]:
-    """HKDF with two outputs (4.3)."""
-    temporary = hmac.digest(chaining_key, material, "sha256")
-    first = hmac.digest(temporary, b"\x01", "sha256")
-    return first, hmac.digest(temporary, first + b"\x02", "sha256")
+    """HKDF with two outputs (4.3): RFC 5869's, without info, cut in two."""
+    both = HKDF(_SHA256, 2 * KEY_BYTES, chaining_key, b"").derive(material)
+    return both[:KEY_BYTES], both[KEY_BYTES:]
 
 
 def _nonce_bytes(nonce: int) -> bytes:
