@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 
@@ -45,9 +46,6 @@ FLEET_THAT_SLOWS = 1500
 UPLOADS_OF_AN_OUTPUT = 4
 """A worker may leave so many times what its leases are to produce: an upload whose answer was lost is sealed anew. (It
 could fill the disk with blobs that no result names, each as large as one output may be.)"""
-
-LOOKED_AT_A_SECOND = 1000
-"""So many of those that say nothing are looked at: all ten thousand took 4 % of a core, their caches being cold."""
 
 MOST_SLOWED = 5.0 / 3.0
 """At most this: 25 s instead of 15, so that two still fit into a lease, and one may be lost."""
@@ -90,7 +88,8 @@ class Hub:
         self._links: dict[Link, None] = {}  # in the order of their arrival: the simulation repeats it
         self._stirred: dict[Link, None] = {}
         """Where something was said since it was quiet, or nobody is let in yet."""
-        self._all_at = 0.0
+        self._asleep: dict[int, dict[Link, None]] = {}
+        """The others, by the second of the clock at which each is looked at: it should have said something by then."""
         self._unconfirmed = 0
         self._bearers: dict[bytes, Member] = {}
         self.pool_name = config.pool_name
@@ -108,6 +107,7 @@ class Hub:
         finally:
             del self._links[link]
             self._stirred.pop(link, None)
+            self._sleep(link, 0)
             if link.member is None:
                 self._unconfirmed -= 1
             else:
@@ -176,14 +176,16 @@ class Hub:
             self._stirred[link] = None
 
     def _tick_links(self, now: float) -> None:
-        """Time passes for whoever is not quiet; all are looked at for silence now and then, since ten thousand cost."""
-        if now >= self._all_at:
-            self._all_at = now + len(self._links) / LOOKED_AT_A_SECOND
-            self._stirred |= self._links
+        """Time passes for whoever is not quiet; to look at all of ten thousand each time took 4 % of a core."""
+        for second in sorted(second for second in self._asleep if second <= now):
+            for link in self._asleep.pop(second):
+                link.wakes = 0
+                self._stirred[link] = None
         for link in list(self._stirred):
             if link.session.is_quiet(now):
                 link.connection.channel.rest()
                 del self._stirred[link]
+                self._sleep(link, math.ceil(link.session.quiet_until))
                 continue
             for action in link.session.tick(now):
                 self.carry_out(link, action)
@@ -194,6 +196,16 @@ class Hub:
                 self._chores.spawn(self._take_back(link.member, late))
             if link.session.unanswered(now):
                 self._chores.spawn(self._give_up(link.member))
+
+    def _sleep(self, link: Link, wakes: int) -> None:
+        """Look at it again in the second `wakes`, or not at all (0)."""
+        if wakes == link.wakes:
+            return
+        if link.wakes:
+            del self._asleep[link.wakes][link]
+        if wakes:
+            self._asleep.setdefault(wakes, {})[link] = None
+        link.wakes = wakes
 
     async def _publish(self) -> None:
         if not self._feed.watched:
@@ -428,6 +440,8 @@ class Link:
         self.bearer = b""
         self.silence = False
         self.bye = False
+        self.wakes = 0
+        """The second in which it is looked at; 0: always."""
         self._hub = hub
 
     def say(self, message: FromCoordinator, *, may_wait: bool = False) -> None:

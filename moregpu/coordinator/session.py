@@ -160,13 +160,12 @@ class WorkerSession:
 
     def is_quiet(self, now: float) -> bool:
         """Whether there is nothing that `tick` or `overdue` could say: so it is with most of a large fleet."""
-        return (
-            self.phase is Phase.MEMBER
-            and not self.held
-            and self.rest_until == 0.0
-            and now - self.due <= self.config.silence_s
-            and now - self.began <= self.config.session_s
-        )
+        return self.phase is Phase.MEMBER and not self.held and self.rest_until == 0.0 and now <= self.quiet_until
+
+    @property
+    def quiet_until(self) -> float:
+        """When `tick` has something to say to who is silent till then."""
+        return min(self.due + self.config.silence_s, self.began + self.config.session_s)
 
     def tick(self, now: float) -> list[Action]:
         """Time passed."""

@@ -66,6 +66,9 @@ RESEND_S = 30.0
 CALM = (0.75, 1.0)
 """Share of the silence that it may keep while idle, at random: a fleet that came at once does not beat at once."""
 
+TOGETHER_S = 1.0
+"""Idle workers beat at multiples of this on the coordinator's clock."""
+
 SESSION_S = 86_400.0
 MAX_REFS = 512
 """Leases that one message lists; a worker holds 64 and some kept results."""
@@ -189,7 +192,7 @@ class WorkerSession:
             case Pulse():
                 self.round_trip_s = max(0.0, now - message.echo)
                 dropped = self._drop(message.lost)
-                self._be_calm(message.idle_s, now)
+                self._be_calm(message.idle_s, message.now, now)
                 return dropped
             case Acknowledged():
                 return [action for verdict in message.entries for action in self._judged(verdict)]
@@ -358,11 +361,17 @@ class WorkerSession:
             round_trip_s=self.round_trip_s,
         )
 
-    def _be_calm(self, idle_s: float, now: float) -> None:
-        """With nothing in hand the next heartbeat may take longer; not all fleet's at one moment."""
+    def _be_calm(self, idle_s: float, there: float, now: float) -> None:
+        """With nothing in hand the next heartbeat may take longer; not all fleet's at one moment.
+
+        But on a whole second of the coordinator's clock (`there`), with whoever else is due in that second: each alone
+        it would find the processor's caches cold, and cost the coordinator several times as much.
+        """
         assert self.welcome is not None  # noqa: S101 — a member was welcomed
         if idle_s > self.welcome.heartbeat_s and not self.held and not self.kept:
-            self._beat_at = self._calm_until = now + idle_s * self._random.uniform(*CALM)
+            wait_s = idle_s * self._random.uniform(*CALM)
+            early_s = (there + wait_s) % TOGETHER_S
+            self._beat_at = self._calm_until = now + wait_s - (early_s if 0.0 <= early_s <= TOGETHER_S else 0.0)
 
     def _announcements(self, now: float) -> list[FromWorker]:
         taken: list[LeaseRef] = []

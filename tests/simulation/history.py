@@ -15,7 +15,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from moregpu.coordinator import hub, proving, scheduler
+from moregpu.coordinator import proving, scheduler
 from moregpu.coordinator.store.protocol import InviteRow
 from moregpu.errors import MoreGPUError, Unreachable
 from moregpu.ids import named
@@ -282,7 +282,6 @@ def slow_world() -> Generator[None]:
         *((module, "NOMINAL_FLOPS", FLOPS) for module in (workload_protocol, scheduler, kernel_plan)),
         *((module, "NOMINAL_BYTES", BYTES) for module in (workload_protocol, scheduler, kernel_plan)),
         (kernel_plan, "GRAINS_WANTED", kernel_plan.GRAINS_WANTED),
-        (hub, "LOOKED_AT_A_SECOND", 0.1),  # as rarely as in a large fleet
         *((module, "CALL_AMOUNT", function_plan.CALL_S * FLOPS) for module in (function_plan, function_cut)),
         (proving, "LADDER", (("matmul", (8, 16), ("matmul",)), ("vector_add", (64, 256), ("vector_add", "relu")))),
         *PLACES,
