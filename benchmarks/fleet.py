@@ -4,7 +4,8 @@
 
 Workers are light (real sessions over TLS and Noise, no compute), in a few processes. Bars are those of 10,000 workers;
 with fewer, the CPU's bar is their share of it. A part that is named is read alone (its workers enrol in any case).
-Light workers share the machine with the coordinator, so beside the time of a return stands the CPU of both.
+Light workers share the machine with the coordinator, so beside the time of a return stands the CPU of both. Each figure
+is said on standard error as it comes, the table at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.crowd import Crowd, Said
-from benchmarks.report import Result, fsync_seconds, result, run
+from benchmarks.report import Result, fsync_seconds, result, run, say, tell
 from moregpu.blobs import nearby
 from moregpu.cli.loopback import LoopbackPool
 from moregpu.client.pool import Pool
@@ -28,6 +29,7 @@ from moregpu.client.pool import Pool
 WORKERS = 10_000
 PROCESSES = 2
 JOIN_S = 900.0
+TELL_S = 10.0
 SETTLED_SHARE = 0.05
 """Trials have ended when the coordinator takes less of a core than this and twice the bar of so many workers."""
 SETTLE_S = 60.0
@@ -60,21 +62,35 @@ def measure(workers: int, parts: Set[str]) -> list[Result]:
             bare_mb = _memory_mb(local)
             begun = time.perf_counter()
             with Crowd(local, workers, PROCESSES) as crowd:
-                crowd.wait(lambda said: said.online == workers, JOIN_S)
+                crowd.wait(_told(workers, lambda said: said.online == workers), JOIN_S)
                 joined = workers / (time.perf_counter() - begun)
-                results = [
+                results = tell(
                     result("fsync of 4 KiB, idle", [1e3 * spent for spent in fsync], "ms"),
                     Result(name=f"{workers:,} workers enrol and are tried", value=joined, unit="1/s", better="higher"),
-                ]
+                )
                 if "idle" in parts:
-                    results += _idle(local, workers, bare_mb)
+                    results += tell(*_idle(local, workers, bare_mb))
                 if "blobs" in parts:
-                    results += _blobs(local)
+                    results += tell(*_blobs(local))
                 if "heartbeats" in parts:
-                    results.append(_heartbeats_under_load(local, crowd))
+                    results += tell(_heartbeats_under_load(local, crowd))
                 if "restart" in parts:
-                    results += _restart(local, crowd, workers)
+                    results += tell(*_restart(local, crowd, workers))
     return results
+
+
+def _told(workers: int, condition: Callable[[Said], bool]) -> Callable[[Said], bool]:
+    """The condition, which says now and then how many are there."""
+    due = time.monotonic() + TELL_S
+
+    def holds(said: Said) -> bool:
+        nonlocal due
+        if time.monotonic() > due:
+            due += TELL_S
+            say(f"{said.online:,} of {workers:,} workers are there")
+        return condition(said)
+
+    return holds
 
 
 def _idle(local: LoopbackPool, workers: int, bare_mb: float) -> list[Result]:
@@ -155,7 +171,7 @@ def _restart(local: LoopbackPool, crowd: Crowd, workers: int) -> list[Result]:
     def back(said: Said) -> bool:
         return said.online == workers and said.last_welcome > killed and said.at > killed + 2.0
 
-    said = crowd.wait(back, JOIN_S)
+    said = crowd.wait(_told(workers, back), JOIN_S)
     spent = _cpu_s(local) - before[0], crowd.cpu_s() - before[1]
     bar = 10.0 if workers <= 2000 else 35.0
     return [

@@ -45,7 +45,7 @@ class LeanLink(asyncio.Protocol):
         self._hear = hear
         self._lost = lost
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = advisory_context().wrap_bio(self._incoming, self._outgoing)
+        self._tls = cast("ssl.SSLObject", None)
         self._secure = self._upgraded = False
         self._unread = b""
         self._transport = cast("asyncio.Transport", None)
@@ -53,6 +53,7 @@ class LeanLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin with TLS."""
         self._transport = cast("asyncio.Transport", transport)
+        self._tls = advisory_context().wrap_bio(self._incoming, self._outgoing)
         self._shake_hands()
 
     def data_received(self, data: bytes) -> None:

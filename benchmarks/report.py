@@ -131,6 +131,23 @@ def commit() -> str:
     return found.stdout.strip()
 
 
+def tell(*found: Result) -> list[Result]:
+    """Say each figure on standard error as soon as it is known: a long run tells how far it is."""
+    for one in found:
+        bar = "" if one.bar is None else f" ({_bar(one)}{'' if one.ok else ', missed'})"
+        say(f"{one.name.strip()}: {one.value:.4g} {one.unit}{bar}")
+    return list(found)
+
+
+def say(words: str) -> None:
+    """One line on standard error, with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {words}", file=sys.stderr, flush=True)
+
+
+def _bar(one: Result) -> str:
+    return f"{'≤' if one.better == 'lower' else '≥'} {one.bar:.4g}"
+
+
 def _table(title: str, report: Report) -> None:
     """Fits 80 columns: what it is and what came out; bar and remarks stand where there are any."""
     from rich.console import Console
@@ -144,7 +161,7 @@ def _table(title: str, report: Report) -> None:
     table.add_column("bar", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for one in report.results:
-        bar = "" if one.bar is None else f"{'≤' if one.better == 'lower' else '≥'} {one.bar:.4g}"
+        bar = "" if one.bar is None else _bar(one)
         verdict = "" if one.bar is None else ("[green]ok[/]" if one.ok else "[red]missed[/]")
         value = "-" if one.skipped else f"{one.value:.4g}"
         table.add_row(one.name, value, one.unit, bar, verdict)

@@ -192,6 +192,7 @@ class WorkerKeys:
         self.ws_pub = public(ws)
         self.wi_pub = wi.verify_key.encode()
         self.worker_id = worker_id_of(self.wi_pub)
+        self._ws_signature = b""
 
     @classmethod
     def generate(cls) -> WorkerKeys:
@@ -222,8 +223,10 @@ class WorkerKeys:
         return self.sign(HELLO_PREFIX + h)
 
     def ws_signature(self) -> bytes:
-        """`wi` over the session key and its number."""
-        return self.sign(_ws_message(self.ws_pub, self.ws_number))
+        """`wi` over the session key and its number: always the same, so it is made once."""
+        if not self._ws_signature:
+            self._ws_signature = self.sign(_ws_message(self.ws_pub, self.ws_number))
+        return self._ws_signature
 
 
 def check_hello(hello: Hello, remote_static: bytes, h: bytes, vouched: tuple[bytes, bytes, int] | None = None) -> str:
