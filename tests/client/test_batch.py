@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
@@ -75,6 +77,23 @@ def view(state: JobState = JobState.DONE, **fields: Any) -> JobView:
 def whole(*given: Any) -> ResultManifest:
     data = values(*given)
     return ResultManifest(outputs={"results": Tensor(dtype="uint8", shape=(len(data),), data=data)})
+
+
+def test_what_calls_gave_is_gone_as_soon_as_nobody_holds_it() -> None:
+    pool = Pool()
+    batch = batch_of(pool, 2)
+    futures = [call.future for call in batch.calls]
+    gone = [weakref.ref(future) for future in futures]
+    gc.disable()  # cycles are sought when many small objects were made: results of 4 MiB are few
+    try:
+        batch.hear(part(0, {1}))
+        batch.fail(RuntimeError("no more"))
+        del batch
+        assert futures[0].result() == {1} and isinstance(futures[1].exception(), RuntimeError)
+        futures.clear()
+        assert [ref() for ref in gone] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_parts_come_in_any_order_and_twice() -> None:

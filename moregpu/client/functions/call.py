@@ -82,7 +82,7 @@ class Call:
 
     def run_here(self) -> None:
         """Call it on this machine; the future says so in `ran_here`."""
-        if self.values is None or not self.future.set_running_or_notify_cancel():
+        if self.values is None or not self._begins_to_end():
             return
         args, kwargs = self.values
         self.future.ran_here = True
@@ -93,9 +93,16 @@ class Call:
 
     def fail(self, error: BaseException) -> None:
         """End it by an error."""
-        if self.future.set_running_or_notify_cancel():
+        if self._begins_to_end():
             self.future.set_exception(error)
 
     def _give(self, value: Any) -> None:
-        if self.future.set_running_or_notify_cancel():
+        if self._begins_to_end():
             self.future.set_result(value)
+
+    def _begins_to_end(self) -> bool:
+        """Whether it still waits for its end. What it called when it was cancelled held on to its whole job."""
+        if not self.future.set_running_or_notify_cancel():
+            return False
+        self.future.withdraw = None  # else results of 200 MB stayed until cycles were sought
+        return True
