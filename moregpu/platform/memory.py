@@ -7,6 +7,8 @@ import ctypes
 import gc
 import mmap
 import sys
+import weakref
+from collections import deque
 
 OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """Rows, messages, events and strips are made by the thousand and form no cycles."""
@@ -14,20 +16,66 @@ OBJECTS_BETWEEN_COLLECTIONS = 20_000
 LARGE_BYTES = 4 << 20
 """From here on memory is the system's own, in huge pages where it has them."""
 
+KEPT_BYTES = 256 << 20
+"""Rooms that nobody holds any more are used again, up to so much of them."""
+
+_HUGE_BYTES = 2 << 20
+_kept: deque[mmap.mmap] = deque()
+
 
 def room_for(size_bytes: int) -> memoryview:
-    """Zeroed memory for one value, gone when nobody holds it.
+    """Memory for one value that is about to be written from end to end: what stood there before may stand there still.
 
-    The first touch of 200 MB page by page took 0.13 to 0.5 s, in huge pages 0.03: longer than what is done with them.
+    When nobody holds it any more it is for the next value, unless the system takes it meanwhile. The first touch of
+    200 MB page by page took 0.13 to 0.5 s, in huge pages 0.03, in a virtual machine whose host gives memory as it is
+    touched 0.18: longer than what is done with them.
     """
     if size_bytes < LARGE_BYTES:
         return memoryview(bytearray(size_bytes))
+    memory = _kept_room(size_bytes) or _new_room(size_bytes)
+    # Something of ours that every view of it holds on to: its end is theirs.
+    owner = (ctypes.c_char * len(memory)).from_buffer(memory)
+    weakref.finalize(owner, _keep, memory).atexit = False
+    return memoryview(owner).cast("B")[:size_bytes]
+
+
+def forget_rooms() -> None:
+    """Give back what is kept of rooms."""
+    _kept.clear()
+
+
+def _kept_room(size_bytes: int) -> mmap.mmap | None:
+    """One that is large enough, and not much larger."""
+    for _ in range(len(_kept)):
+        try:
+            memory = _kept.popleft()
+        except IndexError:  # another thread was faster
+            return None
+        if size_bytes <= len(memory) <= 2 * size_bytes:
+            return memory
+        _kept.append(memory)
+    return None
+
+
+def _new_room(size_bytes: int) -> mmap.mmap:
     own = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-    memory = mmap.mmap(-1, size_bytes, **own)
+    memory = mmap.mmap(-1, -(-size_bytes // _HUGE_BYTES) * _HUGE_BYTES, **own)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a system without them
             memory.madvise(mmap.MADV_HUGEPAGE)
-    return memoryview(memory)
+    return memory
+
+
+def _keep(memory: mmap.mmap) -> None:
+    """Called when the last view is gone, wherever that is: it waits for nothing and locks nothing."""
+    if not hasattr(mmap, "MADV_FREE"):
+        return
+    try:
+        if sum(map(len, tuple(_kept))) + len(memory) <= KEPT_BYTES:
+            memory.madvise(mmap.MADV_FREE)  # the system may have it back whenever it is short of memory
+            _kept.append(memory)
+    except (OSError, RuntimeError):  # it has no such thing, or another thread keeps one at this moment
+        return
 
 
 def fallocate(fd: int, mode: int, start: int, length: int) -> None:

@@ -23,7 +23,7 @@ from moregpu.client.link import Link, NoLink
 from moregpu.encoding import Buffers, encode, joined
 from moregpu.errors import MoreGPUError, Unreachable
 from moregpu.jobs import Blob, Tensor
-from moregpu.platform.memory import room_for
+from moregpu.platform.memory import forget_rooms, room_for
 from moregpu.wire import link as wire
 from moregpu.workloads.function.spec import FunctionSpec
 
@@ -131,6 +131,7 @@ class Caller:
             self._work.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+        forget_rooms()
 
     def _refuse_closed(self) -> None:
         if self._closed:

@@ -105,6 +105,8 @@ class JournalReader:
             place = 0
             while place < used and (length := os.preadv(self.fd, [records[place:]], _HEAD.size + place)):
                 place += length
+            if place < used:
+                return 0, b""  # it cannot shrink; were it to, another task's results would stand there
         if used > KEPT_BYTES:
             _give_back(self.fd, KEPT_BYTES, size)
         try:

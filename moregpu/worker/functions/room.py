@@ -18,6 +18,7 @@ import msgspec
 import psutil
 
 from moregpu.errors import EngineError, MoreGPUError
+from moregpu.platform.memory import forget_rooms
 from moregpu.wire.messages import TaskError
 from moregpu.worker.compute import ComputeOwner
 from moregpu.worker.frames import Done, Place, RunTask
@@ -282,6 +283,8 @@ class FunctionRoom:
     def _close_lane(self, lane: Lane) -> None:
         self._lanes.remove(lane)
         lane.close()
+        if not self._lanes:
+            forget_rooms()  # of results: there are none to come
 
     # -- time
 
