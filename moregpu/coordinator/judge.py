@@ -206,12 +206,11 @@ class Judge:
     def _look(self, worker: WorkerRow, case: Case) -> Sound | Wrong | InputLost:
         if case.entry.error is not None:
             return Wrong(case.entry.error.code, case.entry.error.message)
-        answered = self._answered_before(worker, case)
-        if answered is not None:
-            return answered
-        if case.job.purged:  # its keys are gone, so nothing is left to compare with; its leases were over before
-            return Wrong("over", "the job ended, and was forgotten since")
         try:
+            if (answered := self._answered_before(worker, case)) is not None:
+                return answered
+            if case.job.purged:  # its keys are gone, so nothing is left to compare with; its leases were over before
+                return Wrong("over", "the job ended, and was forgotten since")
             return self._examine_one(worker, case)
         except (Wrong, InputLost) as finding:
             return finding

@@ -178,4 +178,17 @@ FOUND: dict[str, Script] = {
         grains=6,
         idle_beats=0.05,
     ),
+    "a resend of what was accepted, with a statement that cannot be read, broke off the whole check": Script(
+        seed=3001396,
+        machines=(Machine("machine0", "steals", 3.0, 0.2), Machine("machine1", "nan", 1.0, 0.2, lab=True)),
+        works=(
+            Work(
+                "ann", 11.370800622848245, "call", 1, "blob", "none", then="cancel", later_s=0.02, twice=True, retries=1
+            ),
+            Work("ann", 0.5, "call", 3, data="blob", check="none", wait_s=5.0, once=True),
+        ),
+        faults=(),
+        grains=6,
+        idle_beats=0.05,
+    ),
 }

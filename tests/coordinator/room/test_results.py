@@ -196,6 +196,24 @@ def test_not_a_number_where_a_number_belongs_is_never_checked(tmp_path: Path) ->
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("check", ["spot", "agree"])
+def test_what_was_accepted_and_comes_again_as_nonsense_is_answered_as_before(tmp_path: Path, check: Any) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker()
+            worker.computes = False
+            spec = await here.spec("matmul", *product(8, 8, 8), check=check)
+            row = await here.submit(spec, wait_s=0.0)
+            await worker.until(lambda: bool(worker.assigned))
+            entry = worker.compute(worker.assigned[0])
+            assert await verdict(worker, entry) == "accepted"
+            nonsense = changed(entry, statement=b"nonsense")
+            assert await verdict(worker, nonsense) == "accepted"
+            assert len(await here.store.statements(row.id)) == 1
+
+    asyncio.run(run())
+
+
 # ---- row 42 ----------------------------------------------------------------------------------------------------------
 
 
