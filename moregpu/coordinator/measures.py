@@ -64,7 +64,7 @@ class Measures:
         try:
             while True:
                 await asyncio.sleep(SAMPLE_S)
-                self.sample([worker.id for worker in await self._store.workers()])
+                self.sample(self.worker_units.subjects())  # not all of a large fleet: those that ever worked
         finally:
             unsubscribe()
 
@@ -141,7 +141,7 @@ class Measures:
         for worker in ("", *workers):
             now = self.worker_units.value(worker) if worker else self.units.value()
             if not now and worker not in self._unit_trends:
-                continue  # one of thousands that never worked
+                continue
             before, self._units_before[worker] = self._units_before.get(worker, 0.0), now
             trend = self._unit_trends.setdefault(worker, deque(maxlen=SAMPLES))
             trend.append(int(now - before))

@@ -73,6 +73,10 @@ class Counter:
         """What was counted."""
         return self._values.get(labels, 0.0)
 
+    def subjects(self) -> list[str]:
+        """The first label of each series."""
+        return [labels[0] for labels in self._values]
+
     def forget(self, *labels: str) -> None:
         """Let a series go whose subject is gone."""
         self._values.pop(labels, None)
