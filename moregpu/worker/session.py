@@ -67,7 +67,8 @@ CALM = (0.75, 1.0)
 """Share of the silence that it may keep while idle, at random: a fleet that came at once does not beat at once."""
 
 TOGETHER_S = 1.0
-"""Idle workers beat at multiples of this on the coordinator's clock."""
+LEAST_TOGETHER_S = 5.0
+"""Idle workers beat at multiples of `TOGETHER_S` on the coordinator's clock, where the next beat is not sooner."""
 
 SESSION_S = 86_400.0
 MAX_REFS = 512
@@ -365,13 +366,19 @@ class WorkerSession:
         """With nothing in hand the next heartbeat may take longer; not all fleet's at one moment.
 
         But on a whole second of the coordinator's clock (`there`), with whoever else is due in that second: each alone
-        it would find the processor's caches cold, and cost the coordinator several times as much.
+        it would find the processor's caches cold, and cost the coordinator more.
         """
         assert self.welcome is not None  # noqa: S101 — a member was welcomed
-        if idle_s > self.welcome.heartbeat_s and not self.held and not self.kept:
-            wait_s = idle_s * self._random.uniform(*CALM)
+        if self.held or self.kept:
+            return
+        calm = idle_s > self.welcome.heartbeat_s
+        wait_s = idle_s * self._random.uniform(*CALM) if calm else self._beat_at - now
+        if wait_s > LEAST_TOGETHER_S:
             early_s = (there + wait_s) % TOGETHER_S
-            self._beat_at = self._calm_until = now + wait_s - (early_s if 0.0 <= early_s <= TOGETHER_S else 0.0)
+            wait_s -= early_s if 0.0 <= early_s <= TOGETHER_S else 0.0
+        self._beat_at = now + wait_s
+        if calm:
+            self._calm_until = self._beat_at
 
     def _announcements(self, now: float) -> list[FromWorker]:
         taken: list[LeaseRef] = []

@@ -211,6 +211,15 @@ def test_an_idle_worker_is_silent_for_as_long_as_it_was_told_and_not_all_of_them
     assert len(firsts) > 10
 
 
+def test_an_idle_worker_of_a_small_fleet_beats_on_whole_seconds_too_but_with_a_lease_as_it_is_due() -> None:
+    for lease, first in ((False, 14.875), (True, 15.0)):
+        session = member(0.0)
+        if lease:
+            session.receive(Assign(entries=[assignment()]), 0.0)
+        session.receive(Pulse(echo=0.0, now=1000.25, idle_s=0.0), 0.125)
+        assert beats_until(session, 0.125, 20.0)[0] == pytest.approx(first)
+
+
 @pytest.mark.parametrize("there", [float("nan"), float("inf"), -1e300])
 def test_a_coordinator_whose_clock_is_nonsense_hears_of_it_all_the_same(there: float) -> None:
     session = calm()
