@@ -33,6 +33,8 @@ TELL_S = 10.0
 SETTLED_SHARE = 0.05
 """Trials have ended when the coordinator takes less of a core than this and twice the bar of so many workers."""
 SETTLE_S = 60.0
+CALM_S = 50.0
+"""Then who came last has beaten twice as a newcomer does, and may be silent for longer from there on."""
 IDLE_S = 20.0
 PARTS = ("idle", "blobs", "heartbeats", "restart")
 BLOB_BYTES = 64 << 20
@@ -98,9 +100,11 @@ def _idle(local: LoopbackPool, workers: int, bare_mb: float) -> list[Result]:
     until = time.monotonic() + SETTLE_S
     while _share(local, 2.0) > SETTLED_SHARE + 2.0 * bar / 100 and time.monotonic() < until:
         pass
+    newcomers = _share(local, CALM_S)
     share, memory_mb = _share(local, IDLE_S), _memory_mb(local)
     return [
         _bounded(f"CPU of the coordinator, {workers:,} idle workers", 100 * share, "% of a core", bar),
+        Result(name="  just before, while the last beat as newcomers", value=100 * newcomers, unit="% of a core"),
         _bounded("  its memory", memory_mb, "MB", 450.0),
         Result(name="  a worker", value=1e3 * (memory_mb - bare_mb) / workers, unit="kB"),
     ]
