@@ -30,4 +30,5 @@ def assignment_of(
         device=device,
         submitter=job.submitter,
         name=job.spec.name,
+        once=spec.once,
     )

@@ -233,7 +233,9 @@ class Hub:
         log.warning("a worker did not end a task within its time limit", extra={"worker": member.row.id})
         member.session.lapsed(late, self._clock.monotonic())
         member.send(Cancel(leases=late, reason="its time limit is over"))
-        await self._store.hand_back(member.row.id, late, self._clock.wall(), "not ended within its time limit")
+        await self._store.hand_back(
+            member.row.id, late, self._clock.wall(), "not ended within its time limit", untouched=False
+        )
         self._wake()
 
     async def _give_up(self, member: Member) -> None:

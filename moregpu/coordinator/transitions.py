@@ -160,17 +160,20 @@ def held_again(task: TaskRow, now: float) -> TaskRow:
     return _moved(task, TaskState.LEASED, worker=task.attempts[number - 1].worker, expires=now + LEASE_S)
 
 
-def lost(task: TaskRow, token: bytes, wall: float, reason: str, *, keep_token: bool = True) -> TaskRow:
+def lost(
+    task: TaskRow, token: bytes, wall: float, reason: str, *, keep_token: bool = True, untouched: bool = False
+) -> TaskRow:
     """A lease ended without a result: back to waiting, or failed at the loss that makes it `MAX_LOSSES`.
 
-    The token holds until the task is leased again, so that a result that is on its way is not lost; a worker that
-    handed the task back untouched (`keep_token=False`) has no such claim. Where somebody else has the task, too, it
-    simply stays with them, and nothing is counted.
+    The token holds until the task is leased again, so that a result that is on its way is not lost; a worker from which
+    the task was taken, or that handed it back, has no such claim (`keep_token=False`). What may run only once fails
+    unless its worker never began it (`untouched`). Where somebody else has the task, too, it simply stays with them,
+    and nothing is counted.
     """
     if len(leases_of(task)) > 1:
         return _left_to_other(_with(task, _number(task, token), AttemptState.LOST, ended_at=wall, error=reason), token)
     losses = task.losses + 1
-    over = losses >= MAX_LOSSES or (task.spec.once and keep_token)  # untouched, it may go to somebody else
+    over = losses >= MAX_LOSSES or (task.spec.once and not untouched)
     state = TaskState.FAILED if over else TaskState.WAITING
     return _moved(
         _with(task, _number(task, token), AttemptState.LOST, ended_at=wall, error=reason),

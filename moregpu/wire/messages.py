@@ -90,6 +90,7 @@ class Assignment(_Part, frozen=True, kw_only=True, array_like=True):
     device: Text = ""  # the worker's device that the scheduler chose; "" = any
     submitter: Text = ""  # for whom, so that the worker's owner can see it
     name: Text = ""  # the job's, for the same
+    once: bool = False  # it may not run again where it may have begun: it is never handed back as untouched then
 
 
 class TaskError(_Part, frozen=True, kw_only=True, array_like=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from moregpu.jobs import size_bytes
@@ -9,6 +11,13 @@ from moregpu.wire.messages import MAX_INLINE_BYTES, Assignment, LeaseRef, Result
 
 Key = tuple[str, int, bytes]
 """A lease's exact name, hashable: (task, attempt, token)."""
+
+HAND_BACK_S = 60.0
+"""A task that is frozen by a pause for so long is handed back: somebody waits for it."""
+
+LAST_S = 600.0
+"""What may run only once and has begun stays for so long. Then it is given up, and is lost when its lease runs out: who
+waits for it can be told, and only they know what it did."""
 
 
 class Held(msgspec.Struct, kw_only=True):
@@ -23,6 +32,18 @@ class Held(msgspec.Struct, kw_only=True):
     begun_told: bool = False
     computed: bool = False
     progress_at: float = 0.0
+
+    @property
+    def must_stay(self) -> bool:
+        """Whether nobody else may run it any more: it may run only once, and did so here at least in part."""
+        return self.assignment.once and self.begun_at is not None
+
+    @property
+    def patience_s(self) -> float:
+        """How long it stays here, frozen by a pause."""
+        if self.computed:
+            return math.inf
+        return LAST_S if self.must_stay else HAND_BACK_S
 
 
 class Kept(msgspec.Struct, kw_only=True):

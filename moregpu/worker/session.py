@@ -54,9 +54,6 @@ PROGRESS_S = 1.0
 PRINTED_LINES = 7
 """Lines of a function's output in one message: the longest ones fit a record."""
 
-HAND_BACK_S = 60.0
-"""A task that is frozen by a pause for so long is handed back: somebody waits for it."""
-
 HELLO_S = 10.0
 """No Welcome within this: the connection is dead."""
 
@@ -206,8 +203,10 @@ class WorkerSession:
     def tick(self, now: float) -> list[Action]:
         """Time passed."""
         actions: list[Action] = []
-        if self._paused_at is not None and now - self._paused_at >= HAND_BACK_S:
-            actions += self._hand_back(held for held in self.held.values() if not held.computed)
+        if self._paused_at is not None:
+            actions += self._hand_back(
+                [held for held in self.held.values() if now >= self._paused_at + held.patience_s]
+            )
         if self._connected:
             if not self.member and now - self._opened_at > HELLO_S:
                 actions.append(Close(reason="no Welcome in time"))
@@ -231,8 +230,8 @@ class WorkerSession:
                     first = now
             for kept in self.kept.values():
                 first = min(first, now if kept.sent_at is None else kept.sent_at + RESEND_S)
-        if self._paused_at is not None and self.held:
-            first = min(first, self._paused_at + HAND_BACK_S)
+        if self._paused_at is not None:
+            first = min([first, *(self._paused_at + held.patience_s for held in self.held.values())])
         return max(now + 0.001, first)
 
     @property
@@ -327,7 +326,7 @@ class WorkerSession:
         self.identity = msgspec.structs.replace(self.identity, devices=devices)
 
     def leave(self, reason: str) -> list[Action]:
-        """Hand everything back that has no result, and say goodbye."""
+        """Hand everything back that has no result, and say goodbye: by that what may not run again is lost."""
         actions = self._hand_back(list(self.held.values()), reason)
         if self.member:
             self._out.append(Bye(reason=reason))
@@ -453,12 +452,11 @@ class WorkerSession:
         return [Stop(ref=ref) for ref in refs if self.held.pop(key_of(ref), None) is not None]
 
     def _hand_back(self, leases: Iterable[Held], reason: str = "") -> list[Action]:
-        refs = [held.ref for held in leases]
-        if not refs:
-            return []
-        if self.member:
+        gone = list(leases)
+        refs = [held.ref for held in gone if not held.must_stay]
+        if refs and self.member:
             self._out.append(Refused(leases=refs, reason=reason or self.reason))
-        return self._drop(refs)
+        return self._drop([held.ref for held in gone])
 
     def _keep(self, ref: LeaseRef, entry: ResultEntry, now: float) -> ResultEntry | None:
         if self.held.pop(key_of(ref), None) is None:

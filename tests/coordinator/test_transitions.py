@@ -209,7 +209,13 @@ def test_what_may_run_only_once_is_never_waiting_again_after_it_may_have_run() -
 
 def test_what_was_handed_back_untouched_may_go_to_somebody_else_even_then() -> None:
     held = transitions.leased(once(), "w-1", b"x" * 16, 0.0, 0.0)
-    assert transitions.lost(held, b"x" * 16, 1.0, "paused", keep_token=False).state is TaskState.WAITING
+    back = transitions.lost(held, b"x" * 16, 1.0, "paused", keep_token=False, untouched=True)
+    assert back.state is TaskState.WAITING
+
+
+def test_what_was_taken_from_a_worker_that_may_have_begun_it_is_not_untouched() -> None:
+    held = transitions.leased(once(), "w-1", b"x" * 16, 0.0, 0.0)
+    assert transitions.lost(held, b"x" * 16, 1.0, "too late", keep_token=False).state is TaskState.FAILED
 
 
 def test_a_failure_of_what_may_run_only_once_is_its_end() -> None:

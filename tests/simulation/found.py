@@ -178,6 +178,21 @@ FOUND: dict[str, Script] = {
         grains=6,
         idle_beats=0.05,
     ),
+    "a call that may run once, and had begun when its machine was paused, was handed back and made again": Script(
+        seed=4006578,
+        machines=(Machine("machine0", "replays", 1.0, 0.05), Machine("machine1", "hasty", 3.0, 0.01)),
+        works=(
+            Work("ann", 0.3251827389236747, "saxpy", 40, data="made", then="vanish", later_s=2.288203192187402),
+            Work("ann", 0.3251827389236747, "relu", 40, then="vanish", later_s=2.288203192187402),
+            Work(
+                "ann", 0.3251827389236747, "call", 2, check="none", then="vanish", later_s=2.288203192187402, once=True
+            ),
+        ),
+        faults=(Fault(0.3639367723750148, "admin pause", "machine0", 6.561216731767631, way="down"),),
+        noise=True,
+        grains=3,
+        idle_beats=0.02,
+    ),
     "a resend of what was accepted, with a statement that cannot be read, broke off the whole check": Script(
         seed=3001396,
         machines=(Machine("machine0", "steals", 3.0, 0.2), Machine("machine1", "nan", 1.0, 0.2, lab=True)),

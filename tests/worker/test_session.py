@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,8 +39,8 @@ from moregpu.wire.messages import (
 )
 from moregpu.wire.statement import batch_message, digest
 from moregpu.worker.decisions import Action, Admitted, Close, Obey, Refusal, Run, Settled, Stop
-from moregpu.worker.leases import key_of
-from moregpu.worker.session import HAND_BACK_S, HELLO_S, QUIET_S, RESEND_S, Identity, WorkerSession
+from moregpu.worker.leases import HAND_BACK_S, LAST_S, key_of
+from moregpu.worker.session import HELLO_S, QUIET_S, RESEND_S, Identity, WorkerSession
 
 POOL = PoolKeys.generate()
 KEYS = WorkerKeys.generate()
@@ -457,6 +458,24 @@ def test_a_long_pause_hands_back_what_had_begun_but_not_what_is_computed() -> No
     assert list(session.held) == [key_of(ref(computed))]
 
 
+def test_what_may_run_only_once_and_has_begun_waits_here_ten_times_as_long_and_then_is_lost() -> None:
+    session = member()
+    begun, queued = (msgspec.structs.replace(assignment(number), once=True) for number in (1, 2))
+    session.receive(Assign(entries=[begun, queued]), 0.0)
+    session.begun(ref(begun), 0.0)
+    assert session.set_duty({"cpu": 0.0}, "paused", 10.0) == [Stop(ref=ref(queued))]
+    assert of_kind(session.outgoing(10.0), Refused) == [Refused(leases=[ref(queued)], reason="paused")]
+    for now in (10.0 + HAND_BACK_S, 9.0 + LAST_S):
+        session.receive(Pulse(echo=0.0, now=0.0), now)
+        assert session.tick(now) == []
+        assert list(session.held) == [key_of(ref(begun))]
+        session.outgoing(now)
+        assert session.due(now) > now + 0.5, "and it is not asked again at every moment"
+    session.receive(Pulse(echo=0.0, now=0.0), 10.0 + LAST_S)
+    assert session.tick(10.0 + LAST_S) == [Stop(ref=ref(begun))]
+    assert of_kind(session.outgoing(10.0 + LAST_S), Refused) == [], "nobody else may have it"
+
+
 def test_a_policy_is_passed_on() -> None:
     session = member()
     limits = Limits(ceiling=0.5)
@@ -471,6 +490,15 @@ def test_leaving_hands_back_and_says_bye_last() -> None:
     session.finished(ref(done), b"s", {}, 0.0)
     assert session.leave("quit") == [Stop(ref=ref(task))]
     assert [type(message) for message in session.outgoing(0.0)] == [Refused, Result, Bye]
+
+
+def test_leaving_stops_what_has_begun_and_may_run_only_once_and_does_not_call_it_untouched() -> None:
+    session = member()
+    begun, queued = (msgspec.structs.replace(assignment(number), once=True) for number in (1, 2))
+    session.receive(Assign(entries=[begun, queued]), 0.0)
+    session.begun(ref(begun), 0.0)
+    assert session.leave("quit") == [Stop(ref=ref(begun)), Stop(ref=ref(queued))]
+    assert session.outgoing(0.0) == [Refused(leases=[ref(queued)], reason="quit"), Bye(reason="quit")]
 
 
 # ---- any history ----

@@ -196,11 +196,17 @@ class Book(Outcomes):
     # ---- leases that end without a result
 
     def hand_back(
-        self, worker: str, refs: Sequence[LeaseRef], wall: float, reason: str = "handed back"
+        self,
+        worker: str,
+        refs: Sequence[LeaseRef],
+        wall: float,
+        reason: str = "handed back",
+        *,
+        untouched: bool = True,
     ) -> list[LeaseRef]:
         """Handed back untouched, or taken back: back to waiting, and the worker's claim is over."""
         held = [pair for ref in refs if (pair := self._held(ref, worker)) is not None]
-        return self._lose(held, wall, reason, keep_token=False)
+        return self._lose(held, wall, reason, keep_token=False, untouched=untouched)
 
     def release(
         self, worker: str, keep: Sequence[LeaseRef], wall: float, reason: str = "the connection ended"
@@ -240,13 +246,20 @@ class Book(Outcomes):
         return task.id, next(lease for lease in transitions.leases_of(task) if lease.token == ref.token)
 
     def _lose(
-        self, held: Sequence[tuple[str, HeldLease]], wall: float, reason: str, *, keep_token: bool = True
+        self,
+        held: Sequence[tuple[str, HeldLease]],
+        wall: float,
+        reason: str,
+        *,
+        keep_token: bool = True,
+        untouched: bool = False,
     ) -> list[LeaseRef]:
         by_worker: dict[str, list[TaskRow]] = {}
         for id, lease in held:
             task = self.tasks.rows[id]
             by_worker.setdefault(lease.worker, []).append(task)
-            self.tasks.put(id, transitions.lost(task, lease.token, wall, reason, keep_token=keep_token))
+            lost = transitions.lost(task, lease.token, wall, reason, keep_token=keep_token, untouched=untouched)
+            self.tasks.put(id, lost)
         for worker, lost_tasks in by_worker.items():
             self._task_events("task.lost", lost_tasks, worker, wall)
         for id, _ in held:

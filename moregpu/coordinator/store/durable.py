@@ -168,9 +168,15 @@ class BookStore(CommittedBook):
         return answers
 
     async def hand_back(
-        self, worker: str, refs: Sequence[LeaseRef], wall: float, reason: str = "handed back"
+        self,
+        worker: str,
+        refs: Sequence[LeaseRef],
+        wall: float,
+        reason: str = "handed back",
+        *,
+        untouched: bool = True,
     ) -> list[LeaseRef]:
-        back = self._step(lambda book: book.hand_back(worker, refs, wall, reason))
+        back = self._step(lambda book: book.hand_back(worker, refs, wall, reason, untouched=untouched))
         self._told_later()
         return back
 

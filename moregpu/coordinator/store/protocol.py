@@ -227,9 +227,18 @@ class Store(Protocol):
         ...
 
     async def hand_back(
-        self, worker: str, refs: Sequence[LeaseRef], wall: float, reason: str = "handed back"
+        self,
+        worker: str,
+        refs: Sequence[LeaseRef],
+        wall: float,
+        reason: str = "handed back",
+        *,
+        untouched: bool = True,
     ) -> list[LeaseRef]:
-        """Refused by the worker, or taken from it: back to waiting, and its claim is over."""
+        """Refused by the worker, or taken from it: back to waiting, and its claim is over.
+
+        `untouched`: it never began them; else those that may run only once fail.
+        """
         ...
 
     async def release(

@@ -231,6 +231,7 @@ class FunctionRoom:
             del self._waiting[number], self._plans[number]
             self._running[number] = lane
             self._end_left_behind(task)
+            self._owner.begun(task.number)  # from here on its calls may run, whatever becomes of the sandbox
             lane.run(task)
         if self._timer is None and self._lanes:
             self._timer = self._loop.call_later(TICK_S, self._tick)
@@ -319,7 +320,6 @@ class FunctionRoom:
         lane = self._running[task.number]
         self.driver = lane.version or self.driver
         task.worked_before_s = lane.worked_s
-        self._owner.begun(task.number)
 
     def progressed(self, task: CallTask, calls: int) -> None:
         """So many of its calls have their record."""

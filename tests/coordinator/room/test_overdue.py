@@ -7,7 +7,9 @@ from pathlib import Path
 
 from moregpu.coordinator.session import OVERDUE_S
 from moregpu.jobs import AttemptState, JobState
-from tests.coordinator.room.pool import product, room
+from tests.coordinator.room.pool import ANN, product, room
+from tests.coordinator.room.test_agreement import of_owner
+from tests.coordinator.room.test_functions import Calls, job
 from tests.rogue.workers import ref_of
 
 
@@ -35,6 +37,26 @@ def test_a_task_with_a_time_limit_is_taken_back_from_who_only_holds_it(tmp_path:
             (task,) = await here.store.tasks(row.id)
             assert task.attempts[0].state is AttemptState.LOST
             assert task.attempts[0].error == "not ended within its time limit"
+
+    asyncio.run(run())
+
+
+def test_a_call_that_may_run_only_once_is_lost_then_and_not_made_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            keeps = await of_owner(here, "ann", Calls)
+            keeps.computes = False
+            row = await here.desk.submit(ANN, job(idempotent=False, time_limit_s=1.0), "", 0.0)
+            await keeps.until(lambda: bool(keeps.assigned))
+            assert keeps.assigned[0].once
+            await of_owner(here, "bob", Calls)
+            lease = ref_of(keeps.assigned[0])
+            await keeps.heartbeat([lease])
+            await keeps.until(lambda: len(keeps.pulses) > 1)
+            here.clock.ahead_s += 2.0 * OVERDUE_S
+            await keeps.heartbeat([lease])
+            row = await here.ended(row)
+            assert row.state is JobState.FAILED and row.error is not None and row.error.type.endswith("task-lost")
 
     asyncio.run(run())
 
