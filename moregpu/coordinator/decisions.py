@@ -25,6 +25,8 @@ class Held(msgspec.Struct, kw_only=True):
     assigned_at: float
     expected_s: float
     started_at: float | None = None
+    has_begun: bool = False  # the worker said so
+    rested_s: float = 0.0  # while it could not go on, since the machine's owner needs it
     trial: Trial | None = None
 
 
@@ -63,9 +65,10 @@ class Renew(_Action, frozen=True, kw_only=True):
 
 
 class HandBack(_Action, frozen=True, kw_only=True):
-    """The worker gives these back untouched."""
+    """The worker gives these back: `refs` untouched, `begun` although it had said that it had begun."""
 
     refs: tuple[LeaseRef, ...]
+    begun: tuple[LeaseRef, ...]
     trials: tuple[LeaseRef, ...]
     reason: str
 

@@ -126,7 +126,7 @@ class Dispatch:
         member.session.drop(refs)
         if (current := self._fleet.get(member.row.id)) is not None:
             current.session.drop(refs)
-        await self._store.hand_back(member.row.id, refs, self._clock.wall(), "it was not told")
+        await self._store.hand_back(member.row.id, refs, self._clock.wall(), "it was not told", untouched=True)
         self.wake()
 
     async def rescue(self) -> None:

@@ -35,6 +35,8 @@ class Doorman:
         self._clock = clock
         self._wrong = RateLimit(config.wrong_invites_a_minute)
         self._wrong_anywhere = RateLimit(10 * config.wrong_invites_a_minute)
+        self._unkept: dict[str, object] = {}
+        """Who was enrolled or changed since last known to be on the disk, each with a mark of the last change."""
 
     async def admit(self, hello: Hello, remote_static: bytes, h: bytes, peer: str) -> Admitted:
         """Let a worker in; enrols it when it brings a good invite.
@@ -66,8 +68,18 @@ class Doorman:
         )
         # Whoever is let in under another session key must never be again under the older one. But nobody waits for the
         # disk because they were seen again, which is all that most of a fleet that returns at once has to say.
-        changed = msgspec.structs.replace(fresh, seen_at=row.seen_at) != row
-        return Admitted(row=await self._store.save_worker(fresh, "worker.online", durable=changed), before=row)
+        # What an earlier connection of theirs changed may not be there yet either, though that connection is gone.
+        if msgspec.structs.replace(fresh, seen_at=row.seen_at) != row:
+            self._unkept[worker_id] = object()
+        mark = self._unkept.get(worker_id)
+        row, before = await self._store.save_worker(fresh, "worker.online", durable=mark is not None), row
+        self._kept(worker_id, mark)
+        return Admitted(row=row, before=before)
+
+    def _kept(self, worker_id: str, mark: object | None) -> None:
+        """What stood under this mark is on the disk; what was changed since is not."""
+        if mark is not None and self._unkept.get(worker_id) is mark:
+            del self._unkept[worker_id]
 
     async def _enrol(self, worker_id: str, hello: Hello, remote_static: bytes, peer: str) -> WorkerRow:
         if hello.invite_id is None or hello.invite_secret is None:
@@ -93,7 +105,14 @@ class Doorman:
             consent=hello.consent,
             limits=Limits(ceiling=1.0),  # the owner's alone hold until an admin asks for less
         )
-        enrolled = await self._store.enrol(row, hello.invite_id, secret_hash(hello.invite_secret), wall)
+        mark = self._unkept[worker_id] = object()
+        try:
+            enrolled = await self._store.enrol(row, hello.invite_id, secret_hash(hello.invite_secret), wall)
+        except BaseException:
+            if await self._store.worker(worker_id) is None:  # else it may come back before it is on the disk
+                self._kept(worker_id, mark)
+            raise
+        self._kept(worker_id, mark)
         if enrolled is None:
             for key in keys:
                 self._wrong.count(key, now)

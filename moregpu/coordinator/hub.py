@@ -346,8 +346,9 @@ class Hub:
         member.session.adopt(lease, member.profile.seconds(task.spec.cost), self._clock.monotonic())
 
     async def _hand_back(self, member: Member, action: core.HandBack) -> None:
-        if action.refs:
-            await self._store.hand_back(member.row.id, action.refs, self._clock.wall())
+        for refs, untouched in ((action.refs, True), (action.begun, False)):
+            if refs:
+                await self._store.hand_back(member.row.id, refs, self._clock.wall(), untouched=untouched)
         self._wake()
 
     def _tell(self, member: Member, action: core.Tell) -> None:

@@ -196,13 +196,17 @@ class Doorway(Server):
 
     # what the protocols ask and report
 
-    def server(self) -> asyncio.Protocol:
-        """Who answers all but workers."""
-        return WatchedHttp(self.config, self.server_state, {}, doorway=self)
+    def server(self, head_until: float | None = None) -> asyncio.Protocol:
+        """Who answers all but workers. `head_until`: when its first head should be there, by the loop's clock."""
+        return WatchedHttp(self.config, self.server_state, {}, doorway=self, head_until=head_until)
 
-    def when_late(self, late: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call it when a head that begins now should be there."""
-        return asyncio.get_running_loop().call_later(HEAD_S, late)
+    def head_until(self) -> float:
+        """When a head that begins now should be there."""
+        return asyncio.get_running_loop().time() + HEAD_S
+
+    def when_late(self, late: Callable[[], None], until: float) -> asyncio.TimerHandle:
+        """Call it then."""
+        return asyncio.get_running_loop().call_at(until, late)
 
     def fell_idle(self, protocol: WatchedHttp | FirstWord) -> None:
         """Nothing is asked on this connection now."""
@@ -225,9 +229,18 @@ async def _next_of(listener: socket.socket, loop: asyncio.AbstractEventLoop) -> 
 class WatchedHttp(HttpToolsProtocol):
     """uvicorn's HTTP protocol, whose heads come in time and in bounds."""
 
-    def __init__(self, config: Config, server_state: Any, app_state: dict[str, Any], *, doorway: Doorway):
+    def __init__(
+        self,
+        config: Config,
+        server_state: Any,
+        app_state: dict[str, Any],
+        *,
+        doorway: Doorway,
+        head_until: float | None,
+    ):
         super().__init__(config, server_state, app_state)
         self._doorway = doorway
+        self._first_until = head_until
         self._head_bytes = 0
         self._in_head = True
         self._head_timer: asyncio.TimerHandle | None = None
@@ -277,7 +290,8 @@ class WatchedHttp(HttpToolsProtocol):
         self.transport.abort()
 
     def _time_head(self) -> None:
-        self._head_timer = self._doorway.when_late(self._head_late)
+        until, self._first_until = self._first_until, None
+        self._head_timer = self._doorway.when_late(self._head_late, until or self._doorway.head_until())
 
     def _head_there(self) -> None:
         self._doorway.busy(self)

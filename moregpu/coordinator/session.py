@@ -54,6 +54,9 @@ OUTSTANDING_S = 0.05
 OVERDUE_S = 10.0
 """A task is taken back when this, and twice its time limit, have passed."""
 
+MOST_RESTED_S = 900.0
+"""So long a task may lie on a machine whose owner needs it before that counts as the task's own time."""
+
 REST_S = 1.0
 """No new leases for so long after a worker handed some back."""
 
@@ -78,10 +81,10 @@ class WorkerSession:
     """One connection's decisions."""
 
     # There are ten thousand of these; a dictionary of so many fields takes 1.4 kB more.
-    __slots__ = ("_free_at", "_inherited", "_slots_for", "_swept", "approved", "asked", "began", "boot", "config",
-                 "draining", "due", "duty", "heard", "held", "hello", "hot", "judging", "lanes",
-                 "on_trial", "paused", "phase", "quarantined", "reason", "rest_until", "round_trip_s", "successes",
-                 "task_s", "user_load", "worked", "worker")  # fmt: skip
+    __slots__ = ("_duty_at", "_free_at", "_inherited", "_slots_for", "_swept", "approved", "asked", "began", "boot",
+                 "config", "draining", "due", "duty", "heard", "held", "hello", "hot", "judging",
+                 "lanes", "on_trial", "paused", "phase", "quarantined", "reason", "rest_until",
+                 "round_trip_s", "successes", "task_s", "user_load", "worked", "worker")  # fmt: skip
 
     def __init__(self, config: DeskConfig, now: float, slots_for: Callable[[float, float], int]) -> None:
         self.config = config
@@ -122,6 +125,7 @@ class WorkerSession:
         self._swept = False
         self._inherited: frozenset[Key] = frozenset()
         self._free_at: dict[str, float] = {}
+        self._duty_at = now
 
     # -- in
 
@@ -141,7 +145,7 @@ class WorkerSession:
             return self._refuse("the first message must be a Hello, and is answered before the next")
         match message:
             case Heartbeat():
-                return self._heartbeat(message)
+                return self._heartbeat(message, now)
             case Taken():
                 return [Take(refs=tuple(ref for ref in message.leases if self._store_knows(ref)))]
             case Started():
@@ -313,6 +317,7 @@ class WorkerSession:
         """Leases whose time limit is long over: their worker says that it holds them, and does not end them.
 
         An honest worker ends a task itself when its time is up; this is for one that hangs, or that only wants to have.
+        Nor does its time run while its owner needs the machine, up to the longest that anybody keeps a task for that.
         """
         queue_s = 2.0 * self.outstanding_s
         late: list[LeaseRef] = []
@@ -323,7 +328,8 @@ class WorkerSession:
             if held.lease.job.plan.needs.own_code:  # each of its grains has that long
                 limit *= held.lease.task.spec.grains[1] - held.lease.task.spec.grains[0]
             began = held.assigned_at + queue_s if held.started_at is None else held.started_at
-            if now - began > 2.0 * limit + OVERDUE_S:
+            rested_s = held.rested_s + (now - max(self._duty_at, held.assigned_at) if self.resting else 0.0)
+            if now - began - min(rested_s, MOST_RESTED_S) > 2.0 * limit + OVERDUE_S:
                 late.append(held.lease.ref)
         return late
 
@@ -356,7 +362,11 @@ class WorkerSession:
 
     # -- messages
 
-    def _heartbeat(self, beat: Heartbeat) -> list[Action]:
+    def _heartbeat(self, beat: Heartbeat, now: float) -> list[Action]:
+        if self.resting:
+            for held in self.held.values():
+                held.rested_s += now - max(self._duty_at, held.assigned_at)
+        self._duty_at = now
         self.duty, self.user_load, self.reason = dict(beat.duty), beat.user_load, beat.reason
         self.hot = frozenset(beat.hot)
         if 0.0 <= beat.round_trip_s <= 1.0:  # a claim; a liar only gets a longer queue, of at most 64
@@ -368,8 +378,9 @@ class WorkerSession:
     def _started(self, refs: Sequence[LeaseRef], now: float) -> list[Action]:
         for ref in refs:
             held = self.held.get(key_of(ref))
-            if held is not None and held.started_at is None:
-                held.started_at = now
+            if held is not None:
+                held.has_begun = True
+                held.started_at = now if held.started_at is None else held.started_at
         taken = tuple(ref for ref in refs if self._store_knows(ref))
         return [Take(refs=taken)] if taken else []
 
@@ -400,13 +411,16 @@ class WorkerSession:
 
     def _handed_back(self, refused: Refused, now: float) -> list[Action]:
         trials: list[LeaseRef] = []
+        begun: list[LeaseRef] = []
+        refs: list[LeaseRef] = []
         for ref in refused.leases:
             held = self.held.pop(key_of(ref), None)
             if held is not None and held.trial is not None:
                 trials.append(ref)
+            else:
+                (begun if held is not None and held.has_begun else refs).append(ref)
         self.rest_until = now + REST_S
-        refs = tuple(ref for ref in refused.leases if ref not in trials)
-        return [HandBack(refs=refs, trials=tuple(trials), reason=refused.reason)]
+        return [HandBack(refs=tuple(refs), begun=tuple(begun), trials=tuple(trials), reason=refused.reason)]
 
     def _rested(self) -> bool:
         self.rest_until = 0.0

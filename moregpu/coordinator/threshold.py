@@ -47,13 +47,14 @@ class WorkerDoor(Protocol):
 class FirstWord(asyncio.Protocol):
     """A connection until its first request is known."""
 
-    __slots__ = ("_came", "_door", "_doorway", "_timer", "_transport")
+    __slots__ = ("_came", "_door", "_doorway", "_timer", "_transport", "_until")
 
     def __init__(self, doorway: Doorway, door: WorkerDoor) -> None:
         self._doorway = doorway
         self._door = door
         self._came = b""
         self._timer: asyncio.TimerHandle | None = None
+        self._until = 0.0
         self._transport = cast("asyncio.Transport", None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -61,7 +62,8 @@ class FirstWord(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._doorway.server_state.connections.add(cast("Any", self))
         self._doorway.fell_idle(self)
-        self._timer = self._doorway.when_late(self.let_go)
+        self._until = self._doorway.head_until()
+        self._timer = self._doorway.when_late(self.let_go, self._until)
 
     def data_received(self, data: bytes) -> None:
         """Wait for the end of what may be a worker's head; the rest is for whom the request is for."""
@@ -78,7 +80,7 @@ class FirstWord(asyncio.Protocol):
                 self._let_in(admitted, came[end + len(_END) :])
                 return
         self._leave()
-        server = self._doorway.server()
+        server = self._doorway.server(self._until)
         self._transport.set_protocol(server)
         server.connection_made(self._transport)
         server.data_received(came)
@@ -89,6 +91,7 @@ class FirstWord(asyncio.Protocol):
 
     def let_go(self) -> None:
         """Make room for another connection, or for nobody: it said nothing in time."""
+        self._leave()
         self._transport.abort()
 
     def shutdown(self) -> None:

@@ -21,6 +21,8 @@ KEPT_BYTES = 256 << 20
 
 _HUGE_BYTES = 2 << 20
 _kept: deque[mmap.mmap] = deque()
+_forgotten = 0
+"""How often rooms were forgotten: what was taken before is not kept when it comes back."""
 
 
 def room_for(size_bytes: int) -> memoryview:
@@ -35,12 +37,14 @@ def room_for(size_bytes: int) -> memoryview:
     memory = _kept_room(size_bytes) or _new_room(size_bytes)
     # Something of ours that every view of it holds on to: its end is theirs.
     owner = (ctypes.c_char * len(memory)).from_buffer(memory)
-    weakref.finalize(owner, _keep, memory).atexit = False
+    weakref.finalize(owner, _keep, memory, _forgotten).atexit = False
     return memoryview(owner).cast("B")[:size_bytes]
 
 
 def forget_rooms() -> None:
-    """Give back what is kept of rooms."""
+    """Give back what is kept of rooms, and what is held of them once it is let go."""
+    global _forgotten
+    _forgotten += 1
     _kept.clear()
 
 
@@ -66,15 +70,16 @@ def _new_room(size_bytes: int) -> mmap.mmap:
     return memory
 
 
-def _keep(memory: mmap.mmap) -> None:
+def _keep(memory: mmap.mmap, when: int) -> None:
     """Called when the last view is gone, wherever that is: it waits for nothing and locks nothing."""
-    if not hasattr(mmap, "MADV_FREE"):
+    if not hasattr(mmap, "MADV_FREE") or when != _forgotten or len(memory) > KEPT_BYTES:
         return
     try:
-        if sum(map(len, tuple(_kept))) + len(memory) <= KEPT_BYTES:
-            memory.madvise(mmap.MADV_FREE)  # the system may have it back whenever it is short of memory
-            _kept.append(memory)
-    except (OSError, RuntimeError):  # it has no such thing, or another thread keeps one at this moment
+        memory.madvise(mmap.MADV_FREE)  # the system may have it back whenever it is short of memory
+        while sum(map(len, tuple(_kept))) + len(memory) > KEPT_BYTES:
+            _kept.popleft()  # what was kept longest: values of another size came since
+        _kept.append(memory)
+    except (OSError, RuntimeError, IndexError):  # it has no such thing, or another thread keeps one at this moment
         return
 
 

@@ -6,6 +6,7 @@ import base64
 import http.client
 import json
 import time
+import tracemalloc
 import urllib.error
 import urllib.request
 from array import array
@@ -14,6 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+
+from moregpu.coordinator.api.compat.body import SubmitBody, _decoded
 
 from .conftest import OldPool
 
@@ -116,6 +119,23 @@ def test_head_of_a_job_with_an_output_sends_none_of_it(live: OldPool) -> None:
     record = live.ask("/submit", {"kernel": "relu", "a": b64([1.0] * 300_000)})[1]
     answer = head_of(live, f"/jobs/{record['id']}")
     assert answer.status == 200 and int(str(answer.headers["content-length"])) > 1_600_000
+
+
+def test_head_of_what_has_no_length_says_none(live: OldPool) -> None:
+    answer = head_of(live, "/v1/events")
+    assert answer.status == 200 and answer.headers["content-length"] is None
+
+
+def test_base64_in_pieces_is_put_together_at_once() -> None:
+    """A body of single letters and blanks took 24 times its size, and the interpreter for as long as that takes."""
+    body = b'{"kernel": "relu", "a": "' + b"aa " * 400_000 + b'"}'
+    tracemalloc.start()
+    try:
+        _decoded(bytearray(body), SubmitBody)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 6 * len(body)
 
 
 def test_the_bare_address_says_what_is_here(live: OldPool) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from moregpu import KERNELS, MoreGPU
 from moregpu.errors import InvalidRequest, NotFound, Unavailable
+from moregpu.wire import tls
 
 from .conftest import OldPool
 
@@ -16,8 +17,11 @@ NINE = {"matmul", "vector_add", "vector_mul", "saxpy", "relu", "gelu", "scale", 
 
 @pytest.fixture
 def pool(live: OldPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[MoreGPU]:
+    """A program of its own: what the system trusts is read once in each, and other tests ran in this one."""
     monkeypatch.setenv("SSL_CERT_FILE", str(live.certificate))
+    tls.system_context.cache_clear()
     yield MoreGPU(live.base + "/", live.admin)
+    tls.system_context.cache_clear()
 
 
 def test_it_knows_the_nine_kernels_and_refuses_others_itself(pool: MoreGPU) -> None:

@@ -350,7 +350,7 @@ def test_a_task_that_was_cut_for_a_fast_worker_is_not_offered_to_one_that_cannot
     while pool.index.has_ready_work():
         leases += lease(pool, fast, 64, fleet)
     long = next(one for one in leases if fast.profile.seconds(one.task.spec.cost) > 0.1)
-    pool.hand_back("fast", [long.ref], 0.0)
+    pool.hand_back("fast", [long.ref], 0.0, untouched=True)
     assert choices(pool, slow, fleet=fleet) == []
     assert [choice.task for choice in choices(pool, fast, fleet=fleet)] == [long.task.id]
     job, task = pool.jobs.rows[long.job.id], pool.tasks.rows[long.task.id]
@@ -411,7 +411,7 @@ def test_what_came_back_goes_before_fresh_grains() -> None:
     pool = book()
     pool.add_job(rows.job(grains=10, grain_flops=1e9))
     (one,) = lease(pool, worker, 1)
-    pool.hand_back("a", [one.ref], 0.0)
+    pool.hand_back("a", [one.ref], 0.0, untouched=True)
     assert [choice.task for choice in choices(pool, worker, 2)] == [one.task.id, None]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -44,6 +44,28 @@ class House:
         said = scope["path"].encode()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(said))]})
         await send({"type": "http.response.body", "body": said})
+
+
+def test_who_says_little_after_a_while_has_no_second_time_for_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server goes on with the time that began when the connection did."""
+
+    async def run() -> None:
+        given: asyncio.Queue[float] = asyncio.Queue()
+        real = Doorway.when_late
+
+        def noted(door: Doorway, late: Callable[[], None], until: float) -> asyncio.TimerHandle:
+            given.put_nowait(until)
+            return real(door, late, until)
+
+        monkeypatch.setattr(Doorway, "when_late", noted)
+        async with house() as made:
+            _, writer = await asyncio.open_connection("127.0.0.1", made.port)
+            first = await given.get()
+            writer.write(b"GET /o")
+            assert await given.get() == first
+            writer.close()
+
+    asyncio.run(run())
 
 
 @asynccontextmanager

@@ -75,3 +75,23 @@ def test_rooms_are_kept_up_to_a_limit_and_until_they_are_forgotten(
     forget_rooms()
     room_for(2 * LARGE_BYTES)
     assert len(made) == 5
+
+
+@KEEPS
+def test_what_is_held_when_rooms_are_forgotten_is_not_kept_afterwards(made: list[int]) -> None:
+    """Results outlive the pool that they came from: their memory would stay with the program."""
+    held = room_for(2 * LARGE_BYTES)
+    forget_rooms()
+    del held
+    room_for(2 * LARGE_BYTES)
+    assert len(made) == 2
+
+
+@KEEPS
+def test_small_rooms_give_way_to_a_large_one(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "KEPT_BYTES", 6 * LARGE_BYTES)
+    held = [room_for(LARGE_BYTES) for _ in range(6)]
+    held.clear()
+    for _ in range(3):
+        room_for(5 * LARGE_BYTES)
+    assert made == [*[LARGE_BYTES] * 6, 5 * LARGE_BYTES]

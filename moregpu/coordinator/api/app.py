@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 
+import msgspec
 from starlette.routing import Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -166,15 +167,18 @@ class _Socket:
             inflight.leave(who)
 
 
+async def _nothing() -> AsyncGenerator[bytes]:
+    """The body of an answer to HEAD."""
+    for part in ():
+        yield part
+
+
 async def _answered_by(door: Door, ask: Ask) -> None:
     await admit_to_job(ask, door.owner)
     answer = await door.handler(ask)
     if isinstance(answer, Stream) and ask.scope["method"] == "HEAD":
         await answer.parts.aclose()
-        length = () if answer.length is None else ((b"content-length", b"%d" % answer.length),)
-        answer = Answer(
-            status=answer.status, body=b"", media_type=answer.media_type, headers=(*answer.headers, *length)
-        )
+        answer = msgspec.structs.replace(answer, parts=_nothing())
     if isinstance(answer, Stream):
         await ask.stream(answer)
     else:

@@ -81,7 +81,7 @@ class SocketAsk(Asked):
 async def worker(ask: SocketAsk) -> None:
     """Open a worker's session: Noise inside decides who it is. No common version: 426, saying which side to update.
 
-    Nearly all are opened at the threshold (`worker_door`); here come those whose request it does not take.
+    Nearly all are opened at the threshold (`workers_door`); here come those whose request it does not take.
     """
     offered = [str(name) for name in ask.scope.get("subprotocols", [])]
     if SUBPROTOCOL not in offered:

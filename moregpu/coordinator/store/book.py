@@ -202,7 +202,7 @@ class Book(Outcomes):
         wall: float,
         reason: str = "handed back",
         *,
-        untouched: bool = True,
+        untouched: bool,
     ) -> list[LeaseRef]:
         """Handed back untouched, or taken back: back to waiting, and the worker's claim is over."""
         held = [pair for ref in refs if (pair := self._held(ref, worker)) is not None]

@@ -174,7 +174,7 @@ class BookStore(CommittedBook):
         wall: float,
         reason: str = "handed back",
         *,
-        untouched: bool = True,
+        untouched: bool,
     ) -> list[LeaseRef]:
         back = self._step(lambda book: book.hand_back(worker, refs, wall, reason, untouched=untouched))
         self._told_later()

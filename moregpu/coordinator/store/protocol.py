@@ -233,7 +233,7 @@ class Store(Protocol):
         wall: float,
         reason: str = "handed back",
         *,
-        untouched: bool = True,
+        untouched: bool,
     ) -> list[LeaseRef]:
         """Refused by the worker, or taken from it: back to waiting, and its claim is over.
 

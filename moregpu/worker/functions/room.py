@@ -198,6 +198,7 @@ class FunctionRoom:
         for lane in self._lanes:
             lane.close()
         self._lanes.clear()
+        self._forget_rooms()
         self._running.clear()
         self._waiting.clear()
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
@@ -284,6 +285,9 @@ class FunctionRoom:
     def _close_lane(self, lane: Lane) -> None:
         self._lanes.remove(lane)
         lane.close()
+        self._forget_rooms()
+
+    def _forget_rooms(self) -> None:
         if not self._lanes:
             forget_rooms()  # of results: there are none to come
 
@@ -347,6 +351,7 @@ class FunctionRoom:
         """A sandbox is gone."""
         if lane in self._lanes:
             self._lanes.remove(lane)
+            self._forget_rooms()
         _log.warning("a sandbox of functions is gone: %s", reason)
         if task is not None:
             self._running.pop(task.number, None)

@@ -131,7 +131,7 @@ class BreaksLater(HonestWorker):
 
 def test_every_working_machine_is_tried_once_a_period_and_one_that_broke_is_set_aside(tmp_path: Path) -> None:
     async def run() -> None:
-        async with room(tmp_path, measure=True, measure_s=0.02, canary_s=30.0) as here:
+        async with room(tmp_path, measure=True, measure_s=0.02, canary_s=30.0, silence_s=1e6) as here:
             sound, breaks = await here.worker(), await here.worker(BreaksLater)
             for worker in (sound, breaks):
                 session = await session_of(here, worker)

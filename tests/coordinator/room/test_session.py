@@ -327,7 +327,7 @@ def test_who_hands_back_rests_for_a_second() -> None:
     session = member()
     ref = give(session)
     assert session.receive(Refused(leases=[ref], reason="paused"), 1.0) == [
-        HandBack(refs=(ref,), trials=(), reason="paused")
+        HandBack(refs=(ref,), begun=(), trials=(), reason="paused")
     ]
     assert session.slots(1.5) == 0 and session.tick(1.5) == []
     assert session.tick(2.0) == [Refill()] and session.slots(2.0) == 1

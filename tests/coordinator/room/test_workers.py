@@ -130,6 +130,36 @@ def test_who_comes_back_with_nothing_new_waits_for_no_disk_and_who_has_another_s
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("new", ["worker", "key"])
+def test_who_hangs_up_and_comes_again_is_not_let_in_before_what_they_changed_is_on_the_disk(
+    tmp_path: Path, new: str
+) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            if new == "worker":
+                worker = HonestWorker(here.keys, here.blobs, "anna", invite=await here.invite())
+            else:
+                worker = await here.worker()
+                await here.hang_up(worker)
+                worker.keys = WorkerKeys(X25519PrivateKey.generate(), worker.keys.wi, ws_number=1)
+            await here.store.settle()
+            here.store._auto_commit = False
+            for _ in range(2):
+                worker.welcome = None
+                events = here.store._book.journal.seq
+                here.connect(worker)
+                await here.until(lambda events=events: here.store._book.journal.seq > events)
+                for _ in range(200):
+                    await asyncio.sleep(0)
+                assert worker.welcome is None
+                await here.hang_up(worker)
+            here.store._auto_commit = True
+            here.connect(worker)
+            await worker.welcomed()
+
+    asyncio.run(run())
+
+
 def test_a_replayed_first_message_leaves_the_live_session_untouched(tmp_path: Path) -> None:
     async def run() -> None:
         async with room(tmp_path) as here:

@@ -260,9 +260,9 @@ def test_a_session_that_ends_gives_back_its_leases_but_those_kept(tell: Tell) ->
 def test_a_task_handed_back_is_nobodys_failure_and_its_old_token_is_worth_nothing(tell: Tell) -> None:
     async def story(pool: Pool) -> None:
         lease = await one_lease(pool)
-        assert await pool.store.hand_back("w-2", [lease.ref], pool.clock.epoch) == []
-        assert await pool.store.hand_back("w-1", [lease.ref], pool.clock.epoch) == [lease.ref]
-        assert await pool.store.hand_back("w-1", [lease.ref], pool.clock.epoch) == []
+        assert await pool.store.hand_back("w-2", [lease.ref], pool.clock.epoch, untouched=True) == []
+        assert await pool.store.hand_back("w-1", [lease.ref], pool.clock.epoch, untouched=True) == [lease.ref]
+        assert await pool.store.hand_back("w-1", [lease.ref], pool.clock.epoch, untouched=True) == []
         assert await pool.verdicts("w-1", lease) == ["fenced"]
         task = await pool.store.task(lease.task.id)
         assert task is not None
@@ -343,7 +343,7 @@ def test_a_stale_result_is_refused_alone(tell: Tell) -> None:
     async def story(pool: Pool) -> None:
         await pool.store.add_job(rows.job(grains=3))
         leases = await pool.lease()
-        await pool.store.hand_back("w-1", [leases[1].ref], pool.clock.epoch)
+        await pool.store.hand_back("w-1", [leases[1].ref], pool.clock.epoch, untouched=True)
         assert await pool.verdicts("w-1", *leases) == ["accepted", "fenced", "accepted"]
 
     tell(story)

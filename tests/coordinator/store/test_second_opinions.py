@@ -78,7 +78,7 @@ def test_jobs_that_are_nearly_done_with_nothing_left_to_hand_out_are_in_their_ta
         assert pool.store.tails() == []
         await pool.accept("w-1", leases[5])
         assert pool.store.tails() == [job.id]
-        await pool.store.hand_back("w-1", [leases[6].ref], pool.clock.epoch)
+        await pool.store.hand_back("w-1", [leases[6].ref], pool.clock.epoch, untouched=True)
         assert pool.store.tails() == []
         (again,) = await pool.lease("w-2")
         assert pool.store.tails() == [job.id]

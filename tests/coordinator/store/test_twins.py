@@ -122,7 +122,7 @@ class Twins(RuleBasedStateMachine):
     @rule(worker=workers, picks=st.lists(numbers, max_size=3))
     def hand_back(self, worker: str, picks: list[int]) -> None:
         refs = [self.leases[pick].ref for pick in picks if pick < len(self.leases)]
-        self.both(lambda pool: pool.store.hand_back(worker, refs, pool.clock.epoch))
+        self.both(lambda pool: pool.store.hand_back(worker, refs, pool.clock.epoch, untouched=True))
 
     @rule(worker=workers, picks=st.lists(numbers, max_size=2))
     def release(self, worker: str, picks: list[int]) -> None:
