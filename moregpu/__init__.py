@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from moregpu.client.functions.shared import Shared
     from moregpu.client.functions.started import add_worker, start_coordinator
     from moregpu.client.job import JobHandle, Part, Progress
-    from moregpu.client.old import KERNELS, MoreGPU
+    from moregpu.client.old import MoreGPU
     from moregpu.client.pool import Pool, connect
     from moregpu.encoding.failures import RemoteError
     from moregpu.errors import MoreGPUError
     from moregpu.workloads.function.spec import FunctionSpec
-    from moregpu.workloads.kernel.spec import KernelSpec
+    from moregpu.workloads.kernel.spec import KERNELS, KernelSpec
 
 __version__ = "2.0.0.dev0"
 
@@ -63,7 +63,7 @@ _HOMES = {
     "AsyncPool": "moregpu.client.aio",
     "FunctionSpec": "moregpu.workloads.function.spec",
     "JobHandle": "moregpu.client.job",
-    "KERNELS": "moregpu.client.old",
+    "KERNELS": "moregpu.workloads.kernel.spec",
     "KernelSpec": "moregpu.workloads.kernel.spec",
     "MoreGPU": "moregpu.client.old",
     "MoreGPUError": "moregpu.errors",

@@ -17,8 +17,7 @@ from urllib.parse import quote
 from moregpu.client.access import find_access
 from moregpu.client.doors import Doors
 from moregpu.errors import Unavailable
-
-KERNELS = ("matmul", "vector_add", "vector_mul", "saxpy", "relu", "scale", "gelu", "softmax", "layernorm")
+from moregpu.workloads.kernel.spec import KERNELS
 
 _LATER = (
     "train_", "diloco_", "model_", "shard_", "generate", "vision_", "data_push", "push_safetensors", "worker_caps",

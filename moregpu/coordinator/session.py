@@ -328,10 +328,13 @@ class WorkerSession:
             if held.lease.job.plan.needs.own_code:  # each of its grains has that long
                 limit *= held.lease.task.spec.grains[1] - held.lease.task.spec.grains[0]
             began = held.assigned_at + queue_s if held.started_at is None else held.started_at
-            rested_s = held.rested_s + (now - max(self._duty_at, held.assigned_at) if self.resting else 0.0)
-            if now - began - min(rested_s, MOST_RESTED_S) > 2.0 * limit + OVERDUE_S:
+            if now - began - min(self._rested_s(held, now), MOST_RESTED_S) > 2.0 * limit + OVERDUE_S:
                 late.append(held.lease.ref)
         return late
+
+    def _rested_s(self, held: Held, now: float) -> float:
+        """How long a task could not go on, since its machine's owner needed it."""
+        return held.rested_s + (now - max(self._duty_at, held.assigned_at) if self.resting else 0.0)
 
     def held_refs(self) -> list[LeaseRef]:
         """Leases that are this worker's as far as we know: in hand, or being judged."""
@@ -365,7 +368,7 @@ class WorkerSession:
     def _heartbeat(self, beat: Heartbeat, now: float) -> list[Action]:
         if self.resting:
             for held in self.held.values():
-                held.rested_s += now - max(self._duty_at, held.assigned_at)
+                held.rested_s = self._rested_s(held, now)
         self._duty_at = now
         self.duty, self.user_load, self.reason = dict(beat.duty), beat.user_load, beat.reason
         self.hot = frozenset(beat.hot)

@@ -22,6 +22,9 @@ from moregpu.workloads.protocol import NOMINAL_BYTES, NOMINAL_FLOPS, Plan
 SCORE_KEY = "matmul.float32"
 WorkerState = Literal["online", "offline", "pending", "paused", "draining", "revoked", "quarantined"]
 
+TO_BE_RESUMED = "resume it once"
+"""So the reason says of a worker that only its admin may let work again."""
+
 TASKS_LISTED = 64
 """A list shows the workers of jobs up to so many tasks; one job's own page shows all."""
 
@@ -196,9 +199,9 @@ def _state(row: WorkerRow, member: Member | None) -> WorkerState:
 def _reason(row: WorkerRow, session: WorkerSession | None) -> str:
     trust = row.trust
     if trust.quarantined:
-        return f"{trust.wrong} of its results were proven wrong; resume it once its machine is mended"
+        return f"{trust.wrong} of its results were proven wrong; {TO_BE_RESUMED} its machine is mended"
     if row.paused and row.paused_for:
-        return f"{row.paused_for}; resume it once that is mended"
+        return f"{row.paused_for}; {TO_BE_RESUMED} that is mended"
     if session is not None and session.on_trial:
         return "being measured"
     if session is not None and session.reason:

@@ -19,6 +19,9 @@ import msgspec
 
 from moregpu.errors import InvalidRequest
 
+OUTSIDE = "outside the schedule"
+"""Where a worker's reason to rest begins with this, its schedule says so."""
+
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY_MINUTES = 24 * 60
 _HINT = "write always, 22:00-07:00, or mon-fri 19:00-07:00; sat,sun"

@@ -20,7 +20,7 @@ from websockets.utils import accept_key
 from moregpu.coordinator.cork import Corked
 from moregpu.coordinator.handover import MAX_UNREAD, MAX_UNSENT_BYTES, TakenSocket
 from moregpu.coordinator.listen import Doorway, WatchedSocket
-from moregpu.coordinator.threshold import WS_MAX_BYTES, Admitted
+from moregpu.coordinator.threshold import WS_MAX_BYTES, Granted
 
 Serve = Callable[[TakenSocket], Awaitable[None]]
 
@@ -33,9 +33,9 @@ class Door:
     def __init__(self, serve: Serve) -> None:
         self.serve = serve
 
-    def admit(self, head: bytes, client: str) -> Admitted:
+    def admit(self, head: bytes, client: str) -> Granted:
         key = head.decode().partition("Sec-WebSocket-Key: ")[2].partition("\r\n")[0]
-        return Admitted(
+        return Granted(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Accept: {accept_key(key)}\r\n\r\n".encode(),
             "peer",

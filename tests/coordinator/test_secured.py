@@ -53,6 +53,51 @@ class Echo(asyncio.Protocol):
         self.lost.set_result(exc)
 
 
+def secured(context: ssl.SSLContext, told: list[Exception | None]) -> Secured:
+    def never() -> asyncio.Protocol:
+        raise AssertionError("nobody is behind a handshake that failed")
+
+    return Secured(context, memoryview(bytearray(BUFFER_BYTES)), never, lambda one, error: told.append(error))
+
+
+class Cut(asyncio.Transport):
+    """A transport that notes that it was cut."""
+
+    aborted = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.aborted += 1
+
+    def close(self) -> None:
+        pass
+
+
+def test_who_gives_way_before_there_is_a_transport_is_told_of_once_and_cuts_it_when_it_comes(
+    context: ssl.SSLContext,
+) -> None:
+    told: list[Exception | None] = []
+    early, below = secured(context, told), Cut()
+    early.abort()
+    early.connection_made(below)
+    early.connection_lost(None)
+    assert [type(error) for error in told] == [TimeoutError] and below.aborted == 1
+
+
+def test_a_handshake_that_fails_is_told_of_once(context: ssl.SSLContext) -> None:
+    async def run() -> None:
+        told: list[Exception | None] = []
+        plain = secured(context, told)
+        plain.connection_made(Cut())
+        plain.data_received(b"GET / HTTP/1.1\r\n\r\n")
+        plain.connection_lost(None)
+        assert [isinstance(error, ssl.SSLError) for error in told] == [True]
+
+    asyncio.run(run())
+
+
 class Teller(Echo):
     """Answers the first bytes at length and closes, whatever else is still to come."""
 

@@ -13,7 +13,7 @@ import pytest
 from moregpu.coordinator import listen
 from moregpu.coordinator.handover import TakenSocket
 from moregpu.coordinator.listen import Doorway
-from moregpu.coordinator.threshold import MAX_HEAD_BYTES, Admitted, FirstWord
+from moregpu.coordinator.threshold import MAX_HEAD_BYTES, FirstWord, Granted
 
 LINE = b"GET /worker HTTP/1.1\r\n"
 GRANTED = b"HTTP/1.1 101 So be it\r\n\r\n"
@@ -33,9 +33,9 @@ class House:
         self.heard: list[bytes | None] = []
         self.doorway = Doorway(self._app, None, [listener], self)
 
-    def admit(self, head: bytes, client: str) -> Admitted | None:
+    def admit(self, head: bytes, client: str) -> Granted | None:
         self.heads.append((head, client))
-        return Admitted(GRANTED, "peer") if b"Password: please" in head else None
+        return Granted(GRANTED, "peer") if b"Password: please" in head else None
 
     async def serve(self, taken: TakenSocket, /) -> None:
         self.heard.append(await taken.receive())

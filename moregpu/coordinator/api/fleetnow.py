@@ -6,6 +6,7 @@ import msgspec
 
 from moregpu.coordinator.api.services import Services
 from moregpu.wire.api import WorkerView
+from moregpu.wire.schedule import OUTSIDE
 
 
 class FleetNow(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +51,7 @@ def duty_of(worker: WorkerView) -> float:
 
 def is_outside_schedule(worker: WorkerView) -> bool:
     """Whether it rests by its schedule, as it says itself."""
-    return "outside the schedule" in worker.reason
+    return OUTSIDE in worker.reason
 
 
 def is_paused(worker: WorkerView) -> bool:

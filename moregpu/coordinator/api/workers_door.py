@@ -10,7 +10,7 @@ from websockets.utils import accept_key
 from moregpu.coordinator.api.ask import real_address
 from moregpu.coordinator.api.guard import check_origin
 from moregpu.coordinator.api.services import Services
-from moregpu.coordinator.threshold import Admitted
+from moregpu.coordinator.threshold import Granted
 from moregpu.errors import Forbidden
 from moregpu.wire.messages import SUBPROTOCOL
 
@@ -29,7 +29,7 @@ class RequestsOfWorkers:
         self.serve = services.desk.serve_worker
         self._pool = services.pool
 
-    def admit(self, head: bytes, client: str) -> Admitted | None:
+    def admit(self, head: bytes, client: str) -> Granted | None:
         """Grant a request that opens a WebSocket of our version, under the rules of every request."""
         headers = headers_in(head[len(self.line) :])
         if headers is None or not _opens(headers):
@@ -38,7 +38,7 @@ class RequestsOfWorkers:
             check_origin(headers, self._pool.reach.hosts)
         except Forbidden:
             return None
-        return Admitted(_ANSWER.format(accept_key(headers["sec-websocket-key"])).encode(), real_address(client))
+        return Granted(_ANSWER.format(accept_key(headers["sec-websocket-key"])).encode(), real_address(client))
 
 
 def headers_in(text: bytes) -> dict[str, str] | None:

@@ -196,13 +196,7 @@ class Book(Outcomes):
     # ---- leases that end without a result
 
     def hand_back(
-        self,
-        worker: str,
-        refs: Sequence[LeaseRef],
-        wall: float,
-        reason: str = "handed back",
-        *,
-        untouched: bool,
+        self, worker: str, refs: Sequence[LeaseRef], wall: float, reason: str = "handed back", *, untouched: bool
     ) -> list[LeaseRef]:
         """Handed back untouched, or taken back: back to waiting, and the worker's claim is over."""
         held = [pair for ref in refs if (pair := self._held(ref, worker)) is not None]

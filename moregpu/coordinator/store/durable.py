@@ -168,13 +168,7 @@ class BookStore(CommittedBook):
         return answers
 
     async def hand_back(
-        self,
-        worker: str,
-        refs: Sequence[LeaseRef],
-        wall: float,
-        reason: str = "handed back",
-        *,
-        untouched: bool,
+        self, worker: str, refs: Sequence[LeaseRef], wall: float, reason: str = "handed back", *, untouched: bool
     ) -> list[LeaseRef]:
         back = self._step(lambda book: book.hand_back(worker, refs, wall, reason, untouched=untouched))
         self._told_later()

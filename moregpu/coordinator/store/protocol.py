@@ -227,13 +227,7 @@ class Store(Protocol):
         ...
 
     async def hand_back(
-        self,
-        worker: str,
-        refs: Sequence[LeaseRef],
-        wall: float,
-        reason: str = "handed back",
-        *,
-        untouched: bool,
+        self, worker: str, refs: Sequence[LeaseRef], wall: float, reason: str = "handed back", *, untouched: bool
     ) -> list[LeaseRef]:
         """Refused by the worker, or taken from it: back to waiting, and its claim is over.
 

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from moregpu.wire.messages import Limits
-from moregpu.wire.schedule import parse_schedule
+from moregpu.wire.schedule import OUTSIDE, parse_schedule
 
 REST_S = 0.002
 """Rests shorter than this are saved up: a sleep costs 60 µs beyond what was asked (measured, Linux 6.18)."""
@@ -31,7 +31,7 @@ def fixed_duty(owner: Limits, admin: Limits, local: datetime) -> Decision:
         return Decision(value=0.0, reason="paused by the admin")
     for limits in (owner, admin):
         if not parse_schedule(limits.schedule).allows(local):
-            return Decision(value=0.0, reason=f"outside the schedule {limits.schedule}")
+            return Decision(value=0.0, reason=f"{OUTSIDE} {limits.schedule}")
     return Decision(value=min(owner.ceiling, admin.ceiling), reason="")
 
 

@@ -13,6 +13,11 @@ Operation = Literal[
     "custom",
 ]  # fmt: skip
 
+KERNELS: tuple[Operation, ...] = (
+    "matmul", "vector_add", "vector_mul", "saxpy", "relu", "gelu", "scale", "softmax", "layernorm",
+)  # fmt: skip
+"""Those that MoreGPU 1.x had."""
+
 FORMULA_LIMIT = 10_000
 """Characters of a formula."""
 

@@ -7,11 +7,13 @@ from typing import Any
 from moregpu.coordinator.api.ask import Answer, Ask
 from moregpu.coordinator.api.compat.body import ControlBody, number, read_body, said
 from moregpu.coordinator.api.compat.shown import figure, shown
-from moregpu.coordinator.api.compat.spec import KERNELS, MAX_ELEMENTS, MAX_MATMUL
+from moregpu.coordinator.api.compat.spec import MAX_ELEMENTS, MAX_MATMUL
 from moregpu.coordinator.api.fleetnow import backend_of, duty_of, fleet_now, is_outside_schedule, is_paused
 from moregpu.coordinator.api.services import Services
+from moregpu.coordinator.views import TO_BE_RESUMED
 from moregpu.errors import InvalidRequest, NotFound
 from moregpu.wire.api import Event, WorkerChange, WorkerView
+from moregpu.workloads.kernel.spec import KERNELS
 
 MAX_INPUT_ELEMENTS = 48 << 20
 LOG_LINES = 200
@@ -207,7 +209,7 @@ def _worker(services: Services, worker: WorkerView, wall: float) -> dict[str, An
 
 def _why(worker: WorkerView) -> str:
     """Why it takes no work, by one of the words of 1.x where one fits."""
-    if worker.state == "quarantined" or "resume it once" in worker.reason:
+    if worker.state == "quarantined" or TO_BE_RESUMED in worker.reason:
         return "errors"
     if worker.limits.paused:
         return "admin"

@@ -9,9 +9,8 @@ from moregpu.coordinator.api.compat.body import Number, SubmitBody, number, said
 from moregpu.errors import InvalidRequest
 from moregpu.jobs import Tensor
 from moregpu.workloads import JobSpec
-from moregpu.workloads.kernel.spec import KernelSpec, Operation
+from moregpu.workloads.kernel.spec import KERNELS, KernelSpec, Operation
 
-KERNELS = ("matmul", "vector_add", "vector_mul", "saxpy", "relu", "gelu", "scale", "softmax", "layernorm")
 ROW = 128
 MAX_MATMUL = 16_384
 MAX_ELEMENTS = 10**9
