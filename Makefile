@@ -15,7 +15,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-WITH_TESTS := .[test,gpu,tray,tui]
+WITH_TESTS := .[test,functions,gpu,lan,tray,tui]
 PACKAGES := moregpu moregpu_tui moregpu_tray kernels examples tests benchmarks installers assets
 
 help:
