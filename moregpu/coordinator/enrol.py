@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import msgspec
@@ -108,7 +109,7 @@ class Doorman:
         mark = self._unkept[worker_id] = object()
         try:
             enrolled = await self._store.enrol(row, hello.invite_id, secret_hash(hello.invite_secret), wall)
-        except BaseException:
+        except (Exception, asyncio.CancelledError):  # not the end of the loop, in which nothing can be waited for
             if await self._store.worker(worker_id) is None:  # else it may come back before it is on the disk
                 self._kept(worker_id, mark)
             raise

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from moregpu.coordinator.limits import MAX_LINKS_UNCONFIRMED
+from moregpu.coordinator.enrol import Doorman
+from moregpu.coordinator.limits import MAX_LINKS_UNCONFIRMED, DeskConfig
 from moregpu.errors import Forbidden, HandshakeFailed, NotFound
 from moregpu.jobs import JobState
 from moregpu.wire.api import WorkerChange
@@ -156,6 +157,31 @@ def test_who_hangs_up_and_comes_again_is_not_let_in_before_what_they_changed_is_
             here.store._auto_commit = True
             here.connect(worker)
             await worker.welcomed()
+
+    asyncio.run(run())
+
+
+def test_who_was_being_enrolled_when_the_process_ended_holds_nothing_up(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            keys, (invite_id, secret) = WorkerKeys.generate(), await here.invite()
+            await here.store.settle()
+            here.store._auto_commit = False
+            hello = Hello(
+                wi_pub=keys.wi_pub,
+                signature=bytes(64),
+                ws_number=keys.ws_number,
+                ws_signature=keys.ws_signature(),
+                boot=bytes(16),
+                name="anna",
+                invite_id=invite_id,
+                invite_secret=secret,
+            )
+            enrolling = Doorman(here.store, here.clock, DeskConfig())._enrol(keys.worker_id, hello, bytes(32), "")
+            enrolling.send(None)  # as far as the disk
+            here.store._opened = False
+            enrolling.close()  # raised, when it asked the store what became of the worker
+            here.store._opened = here.store._auto_commit = True
 
     asyncio.run(run())
 
