@@ -1,8 +1,8 @@
 """Light workers: the real session, channel, signatures and sockets, without processes, cache or compute child.
 
-They answer tiny tasks by the real engine in place, so a coordinator cannot tell them from others. `python -m
-benchmarks.light ADDRESS COUNT SEED INVITES < invites` runs that many in one process and tells about them, a line of
-JSON a second.
+They answer tiny tasks by the real engine in place, and calls of functions, which nobody can check, by `None`: so a
+coordinator cannot tell them from others. `python -m benchmarks.light ADDRESS COUNT SEED INVITES < invites` runs that
+many in one process and tells about them, a line of JSON a second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
+import msgspec
+
 from benchmarks.lean import LeanLink, Prepared
+from moregpu.encoding import encode
+from moregpu.encoding.records import Status, record
 from moregpu.errors import MoreGPUError
 from moregpu.jobs import Tensor
 from moregpu.wire.identity import WorkerKeys
@@ -29,6 +33,7 @@ from moregpu.worker.decisions import Run, Settled
 from moregpu.worker.leases import is_tiny
 from moregpu.worker.session import Identity, WorkerSession
 from moregpu.workloads import workload
+from moregpu.workloads.function.spec import RESULTS, CallPlan
 from moregpu.workloads.protocol import Cost, TaskSpec
 
 DRIVER = "light"
@@ -38,6 +43,9 @@ WINDOW_S = 10.0
 
 OPEN_S = 10.0
 LEAST_WAIT_S = 0.02
+
+NO_VALUE = b"".join(record(Status.VALUE, encode(None)))
+"""The record of a call that gave `None`."""
 
 AT_ONCE = 24
 """Handshakes of one process at a time: the coordinator serves 64 unconfirmed ones."""
@@ -54,7 +62,9 @@ class LightWorker:
                 name=name,
                 boot=os.urandom(16),
                 devices=(Device(id="cpu", kind="cpu", name=DRIVER, memory_bytes=1 << 30, cores=CORES),),
-                kinds=("kernel",),
+                kinds=("kernel", "function"),
+                consent={"function": ["*"]},
+                isolation="sandbox",
             ),
             Limits(),
             Random(seed),
@@ -163,7 +173,11 @@ def _described(given: Assignment, tensors: Mapping[str, Tensor]) -> dict[str, An
 
 
 def _outputs(given: Assignment) -> dict[str, Tensor]:
-    """What the task is about; a task of zeros (no work) is known to give zeros."""
+    """What the task is about; a task of zeros (no work) is known to give zeros, and a call is taken to give `None`."""
+    if given.kind == "function":
+        calls = msgspec.msgpack.decode(given.parameters, type=CallPlan).calls
+        data = NO_VALUE * len(calls)
+        return {RESULTS: Tensor(dtype="uint8", shape=(len(data),), data=data)}
     if given.program == b"relu" and not any(any(bytes(each.data)) for each in given.inputs.values()):  # type: ignore[arg-type]
         values = {name: bytes(4 * _count(planned.shape)) for name, planned in given.outputs.items()}
     else:
