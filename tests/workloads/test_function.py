@@ -14,7 +14,7 @@ from moregpu.encoding.records import Status, read_records, record
 from moregpu.errors import InvalidJob
 from moregpu.jobs import Blob, Planned, Tensor
 from moregpu.workloads import JobSpec, workload
-from moregpu.workloads.function.cut import MAX_TASK_BYTES, MAX_TASK_CALLS
+from moregpu.workloads.function.cut import BEGUN_JOBS, MAX_TASK_BYTES, MAX_TASK_CALLS
 from moregpu.workloads.function.plan import CALL_AMOUNT, CALL_S
 from moregpu.workloads.function.spec import MAX_RESULT_BYTES, CallPlan, FunctionSpec
 from moregpu.workloads.protocol import FleetSummary, Part, WorkerProfile
@@ -80,10 +80,18 @@ def test_each_task_has_the_arguments_of_its_calls_and_no_others() -> None:
     for task in cuts(job, WorkerProfile()):
         said = msgspec.msgpack.decode(task.parameters, type=CallPlan)
         assert (said.first, said.session, said.requires) == (task.grains[0], "s", ("numpy",))
-        arguments = task.inputs["arguments"]
-        (start, stop), *_ = arguments.region or ((0, arguments.shape[0]),)
-        assert bytes(arguments.data)[start:stop] == (b"one", b"", b"three")[task.grains[0]]
-        assert sum(said.calls) == stop - start
+        assert task.inputs["arguments"] == line((b"one", b"", b"three")[task.grains[0]])
+        assert sum(said.calls) == task.inputs["arguments"].whole_bytes
+
+
+def test_a_task_has_its_own_arguments_wherever_its_job_and_others_were_cut_before() -> None:
+    jobs = [spec(*[bytes([job]) * call for call in range(9)]) for job in range(BEGUN_JOBS + 2)]
+    plan = KIND.plan(jobs[0], FleetSummary())
+    few, all_of_them = list(enumerate(jobs))[:3], list(enumerate(jobs))
+    for cursor, which in ((0, few), (1, few), (8, few), (3, few), (4, all_of_them), (2, few), (7, all_of_them)):
+        for number, job in which:
+            task = KIND.cut(job, plan, cursor, WorkerProfile(), 1.0)
+            assert task.inputs["arguments"] == line(bytes([number]) * cursor)
 
 
 def test_large_arguments_make_small_tasks() -> None:

@@ -30,7 +30,7 @@ def cut_task(spec: FunctionSpec, plan: Plan, cursor: int, worker: WorkerProfile,
     """The next calls from `cursor` on, for one worker."""
     count = _count(spec, plan, cursor, worker, budget_s)
     calls = spec.calls[cursor : cursor + count]
-    start = sum(spec.calls[:cursor])
+    start = _before(spec.calls, cursor)
     arguments = spec.inputs[ARGUMENTS]
     return TaskSpec(
         kind="function",
@@ -79,7 +79,26 @@ def _count(spec: FunctionSpec, plan: Plan, cursor: int, worker: WorkerProfile, b
     return count
 
 
+_begun: dict[int, tuple[tuple[int, ...], int, int]] = {}
+"""Calls of jobs that are being cut, by the identity of their list: (the list, a place in it, bytes before that)."""
+
+BEGUN_JOBS = 16
+
+
+def _before(calls: tuple[int, ...], cursor: int) -> int:
+    """Bytes of all calls before `cursor`, from where the job was cut last: over a whole job each call is added once."""
+    _, at, size = _begun.get(id(calls), (calls, 0, 0))
+    size += sum(calls[at:cursor]) if cursor >= at else -sum(calls[cursor:at])
+    if len(_begun) >= BEGUN_JOBS and id(calls) not in _begun:
+        _begun.clear()
+    _begun[id(calls)] = calls, cursor, size
+    return size
+
+
 def _part(tensor: Tensor, start: int, stop: int) -> Tensor:
+    """The part of a line of bytes: a region of its blob, or exactly its own bytes when they travel inline."""
     if (start, stop) == (0, tensor.shape[0]):
         return tensor
+    if isinstance(tensor.data, bytes):
+        return msgspec.structs.replace(tensor, shape=(stop - start,), data=tensor.data[start:stop])
     return msgspec.structs.replace(tensor, region=((start, stop),))
