@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from statistics import median
 from typing import Protocol
@@ -195,15 +196,23 @@ class Fleet:
         return self._placed
 
     def total_speed(self) -> dict[str, float]:
-        """Speed × duty of all that take work, by speed key; of a large fleet as it was a moment ago."""
+        """Speed × duty of all that take work, by speed key; of a large fleet as it was a moment ago.
+
+        Who was not timed yet counts as much as those who were do on average: else the first to be timed would be
+        given whole jobs, and nobody else would ever be.
+        """
         self._grow_stale()
         if self._total is None:
             total: dict[str, float] = {}
+            timed: Counter[str] = Counter()
+            takers = 0
             for member in self._members.values():
                 if member.takes_work:
+                    takers += 1
+                    timed.update(member.speeds.keys())
                     for key, speed in member.speeds.items():
                         total[key] = total.get(key, 0.0) + speed * member.duty
-            self._total = total
+            self._total = {key: speed * takers / timed[key] for key, speed in total.items()}
         return self._total
 
     def summary(self) -> FleetSummary:

@@ -43,6 +43,9 @@ async def with_a_late_task(here: Room, kind: type[HonestWorker] = HonestWorker) 
     slow = await here.worker(StopsAt)
     assert isinstance(slow, StopsAt)
     slow.stuck = True
+    member = here.desk._fleet.get(slow.id)
+    assert member is not None
+    member.speeds["matmul.float32"] = 1e9  # so slow that the job is cut into tasks
     a, b = product(1024, 256, 1024)
     row = await here.submit(await here.spec("matmul", a, b), wait_s=0.0)
     await here.until(lambda: bool(getattr(slow, "kept_back", [])))

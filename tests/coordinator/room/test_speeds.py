@@ -78,3 +78,14 @@ def test_sums_of_a_fleet_know_at_once_who_came() -> None:
     for number in range(100):
         fleet.put(member_of(f"w-{number}", 1e9))
         assert fleet.summary().workers == number + 1
+
+
+def test_who_was_not_timed_yet_counts_as_much_as_those_who_were_do_on_average() -> None:
+    fleet = Fleet()
+    for number, speed in enumerate((1e9, 3e9)):
+        fleet.put(member_of(f"w-{number}", speed))
+    timed = fleet.total_speed()[KEY]
+    newcomer = member_of("w-2", 0.0)
+    newcomer.speeds.clear()
+    fleet.put(newcomer)
+    assert fleet.total_speed()[KEY] == pytest.approx(1.5 * timed)
