@@ -15,8 +15,9 @@ from typing import Any
 
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
-from websockets.frames import apply_mask as apply_mask  # pyright: ignore[reportPrivateImportUsage] — in C where built
 from websockets.protocol import Protocol, Side
+
+from moregpu.coordinator.framing import head, whole_messages
 
 CLOSE_S = 10.0
 """The other end has so long to answer a closing frame."""
@@ -29,10 +30,6 @@ MAX_UNSENT_BYTES = 1 << 20
 
 TOGETHER_BYTES = 16 * 1024
 """What is sent in one turn of the loop is written together, up to so much: one TLS record, one system call."""
-
-WHOLE = 0x82
-"""First byte of a frame that is one whole binary message; a client's second is `MASKED` and the length."""
-MASKED = 0x80
 
 _websockets = logging.getLogger("uvicorn.error")
 _GONE = "the other end of the WebSocket is gone"
@@ -98,15 +95,9 @@ class TakenSocket(asyncio.Protocol):
 
     def put(self, data: bytes) -> None:
         """Take one message, to be written with `flush`."""
-        size = len(data)
-        if size < 126:
-            head = bytes((WHOLE, size))
-        elif size < 1 << 16:
-            head = bytes((WHOLE, 126, size >> 8, size & 255))
-        else:
-            head = bytes((WHOLE, 127)) + size.to_bytes(8, "big")
-        self._out += (head, data)
-        self._unwritten += size + len(head)
+        before = head(len(data))
+        self._out += (before, data)
+        self._unwritten += len(before) + len(data)
         if self._unwritten > TOGETHER_BYTES:
             self._write()
 
@@ -174,21 +165,11 @@ class TakenSocket(asyncio.Protocol):
 
     def _read_plain(self, data: bytes) -> bytes:
         """Take whole messages off the front, as nearly all that comes is. The rest is for the library, from here on."""
-        data, self._begun = self._begun + data if self._begun else data, b""
-        at, end = 0, len(data)
-        while at < end and data[at] == WHOLE:
-            size = data[at + 1] - MASKED if end - at >= 2 else 0
-            begin = at + 6
-            if size == 126 and end - at >= 4:
-                size, begin = data[at + 2] << 8 | data[at + 3], at + 8
-            elif not 0 <= size <= 126:
-                break  # longer than any message may be, or not masked
-            if end < begin + size:
-                self._begun = data[at:]
-                return b""
-            self.received(apply_mask(data[begin : begin + size], data[begin - 4 : begin]))
-            at = begin + size
-        return data[at:]
+        messages, rest, is_other = whole_messages(self._begun + data if self._begun else data)
+        self._begun = b"" if is_other else rest
+        for message in messages:
+            self.received(message)
+        return rest if is_other else b""
 
     def _library(self) -> Protocol:
         """What reads and says all but whole messages: from now on, and with what had come of the next."""

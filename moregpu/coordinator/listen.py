@@ -23,9 +23,12 @@ from starlette.types import ASGIApp
 from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
 
 from moregpu.coordinator.cork import Corked
+from moregpu.coordinator.framing import BINARY, TEXT, head, whole_messages
 from moregpu.coordinator.handover import MAX_UNREAD, MAX_UNSENT_BYTES
+from moregpu.coordinator.protocol import WORDS
 from moregpu.coordinator.secured import BUFFER_BYTES, Secured
 from moregpu.coordinator.threshold import MAX_HEAD_BYTES, WS_MAX_BYTES, FirstWord, WorkerDoor
 from moregpu.platform.logs import facts
@@ -306,15 +309,94 @@ class WatchedHttp(HttpToolsProtocol):
 
 
 class WatchedSocket(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket protocol, which lets little lie unread and answers no flood of pings."""
+    """uvicorn's WebSocket protocol, which lets little lie unread and answers no flood of pings.
+
+    A route may `listen`: then it is told each message in the turn of the loop in which its bytes came, and says what
+    it has to say by `say`; of the queue between server and route only the end comes.
+    """
+
+    def __init__(self, config: Config, server_state: Any, app_state: dict[str, Any]):
+        super().__init__(config, server_state, app_state)
+        self._hear: Callable[[bytes | str], None] | None = None
+        self._reads = 0
+        self._plain = False  # whether nothing but whole messages came so far
+        self._begun = b""
+
+    # what a route asks
+
+    def listen(self, hear: Callable[[bytes | str], None]) -> None:
+        """From now on `hear` is told each message; it may not raise."""
+        self._hear = hear
+        self._plain = self._reads == 1  # the opening request, and nothing that the library has read in part
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `say` may be called: the other end reads, and the socket is open."""
+        return self.writable.is_set() and not self.close_sent and not self.disconnected
+
+    def say(self, message: bytes | str, *, at_once: bool) -> None:
+        """Write a message: `at_once`, or with what else is said in this turn of the loop."""
+        data = message if isinstance(message, bytes) else message.encode()
+        frame = head(len(data), BINARY if isinstance(message, bytes) else TEXT) + data
+        transport = cast("Corked", self.transport)
+        if at_once:
+            transport.flush()
+            transport.inner.write(frame)
+        else:
+            transport.write(frame)
+
+    # what the server does otherwise
+
+    def handle_connect(self, event: Request) -> None:
+        """Let the route find its socket."""
+        super().handle_connect(event)
+        if not self.close_sent:
+            cast("dict[str, Any]", self.scope)["extensions"][WORDS] = self
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        """The route is through: nothing holds on to itself any more."""
+        super().on_task_complete(task)
+        self._hear = None
+        cast("dict[str, Any]", self.scope)["extensions"].pop(WORDS, None)
+
+    def data_received(self, data: bytes) -> None:
+        """Take whole messages off the front, as nearly all that comes is; from the first other one on, the library."""
+        self._reads += 1
+        if self._plain and self._hear is not None:
+            messages, data, is_other = whole_messages(self._begun + data if self._begun else data)
+            self._plain, self._begun = not is_other, b"" if is_other else data
+            for message in messages:
+                if not self.close_sent:
+                    self._hear(message)
+            if not is_other:
+                return
+        super().data_received(data)
 
     def send_receive_event_to_app(self) -> None:
         """Pass a message on. What lies unread stops the reading, but not each message: that costs two system calls."""
+        if self._hear is not None:
+            self._tell(self._hear)
+            return
         paused, has_room = self.read_paused, self.queue.qsize() < MAX_UNREAD
         self.read_paused = paused or has_room  # what is paused is not paused again
         super().send_receive_event_to_app()
         if has_room:
             self.read_paused = paused
+
+    def _tell(self, hear: Callable[[bytes | str], None]) -> None:
+        data, self.frames = b"".join(self.frames), []
+        if self.close_sent:
+            return
+        if self.curr_msg_data_type == "bytes":
+            hear(data)
+            return
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            self.conn.send_close(1007)
+            self.handle_parser_exception()
+        else:
+            hear(text)
 
     def handle_ping(self) -> None:
         """Answer, unless the other end pings and does not read: its answers would fill the memory."""

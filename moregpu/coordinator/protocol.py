@@ -88,6 +88,27 @@ class PromptSocket(Protocol):
         ...
 
 
+WORDS = "moregpu.words"
+"""Under which extension of its scope a WebSocket's route finds its `Words`."""
+
+
+class Words(Protocol):
+    """A WebSocket that tells and takes messages right away, without a task and a queue in between."""
+
+    def listen(self, hear: Callable[[bytes | str], None]) -> None:
+        """From now on `hear` is told each message, in the turn of the loop in which it came; it may not raise."""
+        ...
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `say` may be called: the other end reads, and the socket is open."""
+        ...
+
+    def say(self, message: bytes | str, *, at_once: bool) -> None:
+        """Write a message: `at_once`, or with what else is said in this turn of the loop."""
+        ...
+
+
 class BlobRight(msgspec.Struct, frozen=True, kw_only=True):
     """What a blob token or client token may do with one digest."""
 

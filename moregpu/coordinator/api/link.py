@@ -1,16 +1,18 @@
 """The door of the SDK's one connection: `moregpu.wire.link` says what travels on it.
 
-Each request that lasts is a task of the link's group; one more task writes. A reader that stands still is let go, so
-that what waits to be written stays bounded by what it asked for.
+What comes is read, and what is said is written, in the turn of the loop in which it came or was said. Each request is a
+task of the link's group; one more writes while there is more to say than goes out. A reader that stands still is let
+go, so that what waits to be written stays bounded by what it asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
+from collections import deque
 from collections.abc import Callable
-from contextlib import aclosing
 from typing import TypeVar
 
 import msgspec
@@ -56,8 +58,6 @@ _SPEC = {True: msgspec.msgpack.Decoder(JobSpec).decode, False: msgspec.json.Deco
 QUIET_S = 15.0
 """How often a link looks whether its token still holds."""
 LONG_S = 86_400.0
-TOGETHER_BYTES = 64 * 1024
-"""Answers up to so many bytes are written in one go."""
 MAX_UNWRITTEN = 10_000
 """Answers that wait to be written; a client that asks for more than it reads is let go."""
 
@@ -86,8 +86,13 @@ class Link:
         self._desk = ask.services.desk
         self._on_links = ask.services.on_links
         self._follower = Follower(ask.services)
+        self._words = ask.words
         self._open: dict[int, asyncio.Task[None]] = {}
-        self._out: asyncio.Queue[tuple[FromLink, bool]] = asyncio.Queue()
+        self._group: asyncio.TaskGroup | None = None
+        self._late: deque[tuple[FromLink, bool]] = deque()
+        """What there was no room for."""
+        self._writer: asyncio.Task[None] | None = None
+        self._ends = False
         self._room = asyncio.Event()
         self._room.set()
 
@@ -95,33 +100,44 @@ class Link:
         """Serve until the other end closes or its token no longer holds."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._write())
-                group.create_task(self._watch_token())
-                await self._read(group)
-                raise _Closed
+                self._group = group
+                try:
+                    group.create_task(self._watch_token())
+                    self._words.listen(self._hear)
+                    await self._ask.gone()
+                    raise _Closed
+                finally:
+                    self._ends = True
         except* (_Closed, ConnectionError, TimeoutError):
-            await self._ask.close()
+            with contextlib.suppress(TimeoutError):  # who does not read hears no goodbye either
+                async with asyncio.timeout(SEND_S):
+                    await self._ask.close()
 
-    async def _read(self, group: asyncio.TaskGroup) -> None:
-        while True:
-            message = await self._ask.receive()
-            if message["type"] != "websocket.receive":
-                return
-            data = message.get("bytes")
-            packed = data is not None
-            frame = data if data is not None else (message.get("text") or "").encode()
-            try:
-                asked = _decoded(frame, _ASKED[packed])
-            except InvalidRequest as error:
-                self._tell(Refused(problem=problem(error)), packed)
-                continue
+    def _hear(self, frame: bytes | str) -> None:
+        """Take a message. Of a link that ends nothing more is begun: nobody would cancel it."""
+        if self._group is None or self._ends:
+            return
+        packed = isinstance(frame, bytes)
+        try:
+            asked = _decoded(frame if packed else frame.encode(), _ASKED[packed])
+        except InvalidRequest as error:
+            self._tell(Refused(problem=problem(error)), packed)
+        else:
             if isinstance(asked, Stop):
                 self._stop(asked.id)
             else:
-                self._begin(group, asked, packed)
-            if self._out.qsize() > MAX_UNWRITTEN:
-                await self._ask.close(1008, "more was asked than is read")
-                return
+                self._begin(self._group, asked, packed)
+        if len(self._late) > MAX_UNWRITTEN:
+            self._end(self._group, "more was asked than is read")
+
+    def _end(self, group: asyncio.TaskGroup, reason: str) -> None:
+        self._ends = True
+        group.create_task(self._close(reason))
+
+    async def _close(self, reason: str) -> None:
+        async with asyncio.timeout(SEND_S):
+            await self._ask.close(1008, reason)
+        raise _Closed
 
     def _begin(self, group: asyncio.TaskGroup, asked: ToLink, packed: bool) -> None:
         if asked.id in self._open or len(self._open) >= MAX_OPEN:
@@ -211,7 +227,7 @@ class Link:
             following = self._follower.follow(
                 id, row.id, progress=asked.progress, parts=asked.parts, output=asked.output
             )
-            async with aclosing(following) as told:
+            async with contextlib.aclosing(following) as told:
                 async for news in told:
                     self._tell(news, packed)
                     await self._room.wait()
@@ -237,32 +253,41 @@ class Link:
         return row
 
     def _tell(self, message: FromLink, packed: bool) -> None:
-        self._out.put_nowait((message, packed))
-        if self._out.qsize() > MAX_UNWRITTEN // 2:
+        """Say it now where the socket has room and nothing is before it."""
+        if not self._late and self._words.has_room:
+            # Where more is open more may be said in this turn of the loop: one record, one call, one wake-up there.
+            self._words.say(_frame(message, packed), at_once=len(self._open) <= 1)
+            return
+        self._late.append((message, packed))
+        if len(self._late) > MAX_UNWRITTEN // 2:
             self._room.clear()
+        if self._writer is None and self._group is not None and not self._ends:
+            self._writer = self._group.create_task(self._write())
 
     async def _write(self) -> None:
-        while True:
-            frames = [_frame(*await self._out.get())]
-            left = TOGETHER_BYTES - len(frames[0])
-            while left > 0 and not self._out.empty():
-                frames.append(_frame(*self._out.get_nowait()))
-                left -= len(frames[-1])
-            if self._out.qsize() < MAX_UNWRITTEN // 4:
+        """Say what there was no room for, as there is."""
+        while self._late:
+            if len(self._late) < MAX_UNWRITTEN // 4:
                 self._room.set()
-            async with asyncio.timeout(SEND_S):
-                for frame in frames:
+            frame = _frame(*self._late[0])  # it stays there meanwhile: nothing goes before it
+            try:
+                async with asyncio.timeout(SEND_S):
                     if isinstance(frame, bytes):
                         await self._ask.send_bytes(frame)
                     else:
                         await self._ask.send_text(frame)
+            except (ConnectionError, TimeoutError):
+                self._ends = True
+                raise
+            self._late.popleft()
+        self._writer = None
 
     async def _watch_token(self) -> None:
         while True:
             await asyncio.sleep(QUIET_S)
             if not await self._ask.services.authority.holds(self._ask.who):
-                await self._ask.close(1008, "the token no longer holds")
-                raise _Closed
+                self._ends = True
+                await self._close("the token no longer holds")
 
 
 def _frame(message: FromLink, packed: bool) -> bytes | str:

@@ -7,6 +7,7 @@ from starlette.types import Message, Receive, Scope, Send
 from moregpu.coordinator.api.ask import Asked
 from moregpu.coordinator.api.problems import PROBLEM_JSON, encoded, problem, problem_headers
 from moregpu.coordinator.api.services import Services
+from moregpu.coordinator.protocol import WORDS, Words
 from moregpu.errors import MoreGPUError, VersionMismatch
 from moregpu.wire.messages import SUBPROTOCOL
 
@@ -41,6 +42,11 @@ class SocketAsk(Asked):
             headers.append((b"upgrade", b"websocket"))
         await self._send({"type": "websocket.http.response.start", "status": error.status, "headers": headers})
         await self._send({"type": "websocket.http.response.body", "body": body, "more_body": False})
+
+    @property
+    def words(self) -> Words:
+        """What tells and takes its messages right away. Once it is listened to, `receive` tells of the end alone."""
+        return self.scope["extensions"][WORDS]
 
     async def receive(self) -> Message:
         """The next message of the server: `websocket.receive` or `websocket.disconnect`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -189,6 +190,57 @@ def test_a_frame_that_is_no_message_is_told_and_the_link_lives(pool: Pool, token
         assert answer["type"] == "refused" and "id" not in answer
         line.submit(1, early=True)
         assert isinstance(line.receive(), Accepted)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_message_in_pieces_and_what_stands_between_two_are_understood_and_what_follows(
+    pool: Pool, token: str, packed: bool
+) -> None:
+    asked = Show(id=1, job=pool.submit(token))
+    data = (msgspec.msgpack if packed else msgspec.json).encode(asked)
+    with link(pool, token, packed) as line:
+        line.send(Show(id=0, job=asked.job))
+        assert line.receive().id == 0
+        line.socket.send([data[:9], data[9:20], data[20:]], text=not packed)
+        assert line.receive().id == 1
+        assert line.socket.ping().wait(20)
+        line.send(Show(id=2, job=asked.job))
+        assert line.receive().id == 2
+
+
+def test_a_text_that_is_none_ends_the_link(pool: Pool, token: str) -> None:
+    with link(pool, token, packed=False) as line, pytest.raises(ConnectionClosed) as ended:
+        line.socket.send(b"\xff", text=True)
+        line.receive()
+    assert ended.value.rcvd is not None and ended.value.rcvd.code == 1007
+
+
+def test_who_reads_late_finds_every_answer(pool: Pool, token: str) -> None:
+    """More answers than the way to it holds: those that found no room come behind the others."""
+    job = pool.submit(token)
+    with link(pool, token) as line:
+        line.send(Subscribe(id=0))
+        for id in range(1, 6001):
+            line.send(Show(id=id, job=job))
+        pool.submit(token)
+        left, seen = set(range(1, 6001)), []
+        while left:
+            answer = line.receive()
+            if isinstance(answer, Shown):
+                left.remove(answer.id)
+            elif answer.event.seq is not None:
+                seen.append(answer.event.seq)
+        assert seen == sorted(seen)
+
+
+def test_who_asks_more_than_it_reads_is_let_go(pool: Pool, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moregpu.coordinator.api.link.MAX_UNWRITTEN", 40)
+    monkeypatch.setattr("moregpu.coordinator.api.link.SEND_S", 0.05)
+    monkeypatch.setattr("moregpu.coordinator.secured.LINGER_S", 0.05)
+    job = pool.submit(token)
+    with link(pool, token) as line, pytest.raises(ConnectionClosed):
+        for id in itertools.count():  # its library stops to read when a few answers lie there
+            line.send(Show(id=id, job=job))
 
 
 def test_a_frame_that_is_too_large_ends_the_link(pool: Pool, token: str) -> None:
