@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import msgspec
@@ -15,7 +16,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from moregpu.wire.invite import parse_client_line
+from moregpu.coordinator.listen import Doorway
+from moregpu.wire.invite import parse_client_line, split_address
 from moregpu.wire.link import (
     LINK_SUBPROTOCOL,
     MAX_FROM_LINK_BYTES,
@@ -74,9 +76,10 @@ class Line:
 
 
 @contextlib.contextmanager
-def link(pool: Pool, token: str, packed: bool = True) -> Iterator[Line]:
+def link(pool: Pool, token: str, packed: bool = True, sock: socket.socket | None = None) -> Iterator[Line]:
     with connect(
         f"wss://{pool.address}/v1/link",
+        sock=sock,
         ssl=pool.context(),
         subprotocols=[Subprotocol(LINK_SUBPROTOCOL)],
         additional_headers={"Authorization": f"Bearer {token}"},
@@ -215,15 +218,26 @@ def test_a_text_that_is_none_ends_the_link(pool: Pool, token: str) -> None:
     assert ended.value.rcvd is not None and ended.value.rcvd.code == 1007
 
 
-def test_who_reads_late_finds_every_answer(pool: Pool, token: str) -> None:
+def test_who_reads_late_finds_every_answer(pool: Pool, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """More answers than the way to it holds: those that found no room come behind the others."""
+    take_in = Doorway._take_in
+
+    def narrowed(doorway: Doorway, connection: socket.socket) -> Coroutine[Any, Any, None]:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return take_in(doorway, connection)
+
+    monkeypatch.setattr(Doorway, "_take_in", narrowed)
     job = pool.submit(token)
-    with link(pool, token) as line:
+    narrow = socket.socket()
+    narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    host, port = split_address(pool.address)
+    narrow.connect((host, port))
+    with link(pool, token, sock=narrow) as line:
         line.send(Subscribe(id=0))
-        for id in range(1, 6001):
+        for id in range(1, 2001):
             line.send(Show(id=id, job=job))
         pool.submit(token)
-        left, seen = set(range(1, 6001)), []
+        left, seen = set(range(1, 2001)), []
         while left:
             answer = line.receive()
             if isinstance(answer, Shown):
