@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from moregpu.coordinator.cases import Case, Sound
 from moregpu.coordinator.opening import shaped
 from moregpu.errors import DigestMismatch
-from moregpu.jobs import Evidence, Planned, TaskState, Tensor
+from moregpu.jobs import Evidence, TaskState, Tensor
 from moregpu.wire.statement import Described, OutputsDigest, Ran, before_ran, content_digest, described, read_ran
 from moregpu.workloads import workload
 from moregpu.workloads.protocol import Inline
@@ -50,7 +50,7 @@ def _inline(case: Case) -> Inline | None:
     if inputs is None or outputs is None or outputs.keys() != spec.outputs.keys():
         return None
     for name, planned in spec.outputs.items():
-        if not _is_as_planned(planned, entry.outputs[name]):
+        if not planned.admits(entry.outputs[name].dtype, entry.outputs[name].shape):
             return None
     return Inline(spec, inputs, outputs)
 
@@ -64,10 +64,6 @@ def _given(tensors: Mapping[str, Tensor]) -> Plain | None:
             return None
         plain[name] = data
     return plain
-
-
-def _is_as_planned(planned: Planned, given: Tensor) -> bool:
-    return planned.most_bytes is None and given.dtype == planned.dtype and given.shape == planned.shape
 
 
 def _is_stated(pool: bytes, worker: str, case: Case, inline: Inline) -> Ran | None:

@@ -12,12 +12,12 @@ from moregpu.encoding import decode, encode
 from moregpu.encoding.failures import unpacked
 from moregpu.encoding.records import Status, read_records, record
 from moregpu.errors import InvalidJob
-from moregpu.jobs import Blob, Planned, Tensor
+from moregpu.jobs import Blob, Evidence, Planned, Tensor
 from moregpu.workloads import JobSpec, workload
 from moregpu.workloads.function.cut import BEGUN_JOBS, MAX_TASK_BYTES, MAX_TASK_CALLS
 from moregpu.workloads.function.plan import CALL_AMOUNT, CALL_S
 from moregpu.workloads.function.spec import MAX_RESULT_BYTES, CallPlan, FunctionSpec
-from moregpu.workloads.protocol import FleetSummary, Part, WorkerProfile
+from moregpu.workloads.protocol import FleetSummary, Inline, Part, WorkerProfile
 
 KIND = workload("function")
 
@@ -149,6 +149,7 @@ def test_nobody_knows_whether_a_result_is_right_and_two_workers_agree_on_the_sam
     one, other = ({"results": np.frombuffer(data, np.uint8)} for data in (b"same", b"else"))
     for level in ("none", "spot", "full"):
         assert KIND.check(task, {}, one, level, bytes).kind == "unchecked"
+    assert KIND.check_alike([Inline(task, {}, {"results": b"same"})]) == [Evidence(kind="unchecked")]
     assert KIND.agree(task, {}, one, {"results": one["results"].copy()})
     assert not KIND.agree(task, {}, one, other)
 

@@ -28,6 +28,7 @@ from moregpu.workloads.protocol import (
 
 PARTED_BYTES = 1 << 20
 MAX_PARTS = 500
+_UNCHECKED = Evidence(kind="unchecked")
 
 
 class FunctionWorkload:
@@ -63,11 +64,11 @@ class FunctionWorkload:
         entropy: Callable[[int], bytes],
     ) -> Evidence | Rejected:
         """Nobody here may run a submitter's code, so nobody knows: `check="agree"` asks a second owner's worker."""
-        return Evidence(kind="unchecked")
+        return _UNCHECKED
 
     def check_alike(self, tasks: Sequence[Inline]) -> Sequence[Evidence | None]:
-        """Nobody knows better of many than of one."""
-        return [None] * len(tasks)
+        """Of many nobody knows better than of one."""
+        return [_UNCHECKED] * len(tasks)
 
     def agree(
         self, task: TaskSpec, inputs: Mapping[str, Array], one: Mapping[str, Array], other: Mapping[str, Array]

@@ -47,6 +47,37 @@ class Calls(HonestWorker):
         return self.entry(assignment, statement, {"results": tensor})
 
 
+class Exchanges(Calls):
+    """Says one thing and signs another."""
+
+    def compute(self, assignment: Assignment) -> ResultEntry:
+        honest = super().compute(assignment)
+        results = b"".join(record(Status.VALUE, [b"\x01"]))
+        tensor = Tensor(dtype="uint8", shape=(len(results),), data=results)
+        return msgspec.structs.replace(honest, outputs={"results": tensor})
+
+
+class Numbers(Calls):
+    """Its records are numbers, as it says and signs."""
+
+    def compute(self, assignment: Assignment) -> ResultEntry:
+        tensor = Tensor(dtype="int8", shape=(24,), data=bytes(24))
+        outputs = {"results": described(tensor, content_digest(assignment.digest_key, "int8", (24,), bytes(24)))}
+        inputs = {
+            name: described(given, content_digest(assignment.digest_key, "uint8", given.part_shape, self.open(given)))
+            for name, given in assignment.inputs.items()
+        }
+        statement = statement_of(
+            assignment,
+            pool=self.pool.pool_id,
+            worker=self.id,
+            inputs=inputs,
+            outputs=outputs,
+            ran=Ran(device="cpu", driver="1", duty=1.0, seconds=0.0),
+        )
+        return self.entry(assignment, statement, {"results": tensor})
+
+
 class Blames(Calls):
     """Says of every task that it is to blame itself."""
 
@@ -120,6 +151,25 @@ def test_a_result_of_calls_that_were_forgotten_meanwhile_is_over_and_takes_nobod
             said = {verdict.task: verdict.verdict for verdict in worker.verdicts}
             assert said == {late.task: "fenced", worker.assigned[1].task: "accepted"}
             assert (await here.ended(other)).state is JobState.DONE
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("liar", "words"), [(Exchanges, "wrong-statement"), (Numbers, "wrong-outputs")])
+def test_what_calls_gave_is_accepted_only_as_it_was_signed_for_and_planned(
+    tmp_path: Path, liar: type[Calls], words: str
+) -> None:
+    """Nobody looks into it; whose it is, and about what, is checked as of every result."""
+
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await of_owner(here, "mallory", liar)
+            row = await here.desk.submit(ANN, job(), "", 0.0)
+            await worker.until(lambda: bool(worker.verdicts))
+            assert worker.verdicts[0].verdict == "rejected"
+            assert words in worker.verdicts[0].detail
+            await of_owner(here, "ann", Calls)
+            assert (await here.ended(row)).evidence == {"unchecked": 1}
 
     asyncio.run(run())
 
