@@ -118,11 +118,14 @@ class Book(Outcomes):
             return []
         self._weigh(wall)
         leases: list[Lease] = []
+        moved: dict[str, JobRow] = {}  # put once, however many tasks of one job are cut
         for choice in choose(self.index, worker, slots, now)[:slots]:
-            job = self.known(choice.job)
+            job = moved.get(choice.job)
+            if job is None:
+                job = self.known(choice.job)
+                if job.state in JOB_ENDED or self.index.blocked_by(job):
+                    raise ValueError(f"{job.id} has nothing to lease")
             random = self._entropy(ID_BYTES + TOKEN_BYTES)
-            if job.state in JOB_ENDED or self.index.blocked_by(job):
-                raise ValueError(f"{job.id} has nothing to lease")
             if choice.task is not None:
                 task = self.tasks.rows[choice.task]
                 if task.job != job.id:
@@ -133,13 +136,15 @@ class Book(Outcomes):
                 raise ValueError("a choice names a waiting task or a fresh cut")
             task = transitions.leased(task, worker.id, random[ID_BYTES:], now, wall)
             self.tasks.put(task.id, task)
-            job = transitions.started(job, wall)
-            if job is not self.jobs.rows[job.id]:
-                if self.jobs.rows[job.id].state is not job.state:
-                    self._job_event("job.running", job, wall)
-                self.jobs.put(job.id, job)
+            if job.state is JobState.QUEUED:
+                job = transitions.started(job, wall)
+                self._job_event("job.running", job, wall)
+            moved[job.id] = job
             self.index.served(job.submitter, worker.profile.seconds(task.spec.cost))
             leases.append(Lease(job=job, task=task, attempt=len(task.attempts), token=task.token, device=choice.device))
+        for id, job in moved.items():
+            if job is not self.jobs.rows[id]:
+                self.jobs.put(id, job)
         self._task_events("task.leased", [lease.task for lease in leases], worker.id, wall)
         return leases
 

@@ -108,7 +108,13 @@ class WorkIndex:
 
     def _watch_leases(self, id: str, old: TaskRow | None, new: TaskRow | None) -> None:
         was = old is not None and old.state is TaskState.LEASED
-        if not was and (new is None or new.state is not TaskState.LEASED):
+        now = new is not None and new.state is TaskState.LEASED
+        if not was and not now:
+            return
+        if (old is None or old.rival is None) and (
+            new is None or new.rival is None
+        ):  # one lease at most, as nearly always
+            self._watch_lease(id, old if was else None, new if now else None)
             return
         before = {lease.token: lease for lease in leases_of(old)} if old is not None and was else {}
         for lease in before.values():
@@ -117,6 +123,15 @@ class WorkIndex:
             self.leased_by.setdefault(lease.worker, set()).add(id)
             if lease.token not in before:
                 heapq.heappush(self._expiring, (lease.expires, id, lease.token))
+
+    def _watch_lease(self, id: str, old: TaskRow | None, new: TaskRow | None) -> None:
+        """The same of a task that was, or is, leased to one worker."""
+        if old is not None and old.worker is not None:
+            _discard(self.leased_by, old.worker, id)
+        if new is not None and new.worker is not None:
+            self.leased_by.setdefault(new.worker, set()).add(id)
+            if old is None or old.token != new.token:
+                heapq.heappush(self._expiring, (new.expires, id, new.token))
 
     def _born_or_gone(self, row: JobRow, *, born: bool) -> None:
         if row.idempotency_key:

@@ -28,6 +28,14 @@ from moregpu.wire.api import ResultManifest
 from moregpu.wire.messages import LeaseRef
 
 
+class _Ahead:
+    """A job that accepted results brought on, before its row and the event say so: once for all that come in a row."""
+
+    def __init__(self) -> None:
+        self.job: JobRow | None = None
+        self.numbers: list[int] = []
+
+
 class Outcomes(Endings):
     """The steps that a worker's results take."""
 
@@ -42,6 +50,7 @@ class Outcomes(Endings):
         judged: list[Accepted | Voted | Failed] = []
         used: dict[str, float] = {}
         answers: list[Completed] = []
+        ahead = _Ahead()
         for entry in ended:
             task = self.tasks.get(entry.ref.task)
             claim = transitions.standing(task, entry.ref, worker)
@@ -53,13 +62,16 @@ class Outcomes(Endings):
             judged.append(entry)
             submitter = self.jobs.rows[task.job].submitter
             used[submitter] = used.get(submitter, 0.0) + max(0.0, entry.seconds)
+            if ahead.job is not None and (ahead.job.id != task.job or not isinstance(entry, Accepted)):
+                self._catch_up(ahead, worker, wall)
             match entry:
                 case Accepted():
-                    answers.append(self._accept(task, entry, worker, number or 0, wall))
+                    answers.append(self._accept(task, entry, worker, number or 0, wall, ahead))
                 case Voted():
                     answers.append(self._vote(task, entry, worker, number or 0, wall))
                 case Failed():
                     answers.append(self._fail(task, entry, wall))
+        self._catch_up(ahead, worker, wall)
         self._use(used, wall)
         row = self.registry.workers.get(worker)
         if row is not None and judged:
@@ -116,17 +128,22 @@ class Outcomes(Endings):
         self.batches.put((self.writer, number), kept)
         return number
 
-    def _accept(self, task: TaskRow, entry: Accepted, worker: str, batch: int, wall: float) -> Completed:
+    def _accept(self, task: TaskRow, entry: Accepted, worker: str, batch: int, wall: float, ahead: _Ahead) -> Completed:
+        """`ahead` is of the task's job, or empty; it is so again for the next of it."""
         others = transitions.leases_beside(task, entry.ref.token)
         suspects = [vote.worker for vote in task.votes if vote.worker not in entry.evidence.workers]
         task = self.tasks.put(task.id, transitions.accepted(task, entry, wall))
-        job = transitions.advanced(self.jobs.rows[task.job], task, entry.checking_s)
+        job = transitions.advanced(ahead.job or self.jobs.rows[task.job], task, entry.checking_s)
         ready = transitions.is_ready(job)
         finished = ready and entry.result is not None
-        if not finished:
-            self.jobs.put(job.id, job)
-        self._task_event("task.done", job, [task.number], worker, wall)
         receipt = self._write(task, entry, worker, batch)
+        ahead.job = job
+        ahead.numbers.append(task.number)
+        if finished:  # its row is put once, with its end
+            self._task_event("task.done", job, ahead.numbers, worker, wall)
+            ahead.job, ahead.numbers = None, []
+        elif suspects:
+            self._catch_up(ahead, worker, wall)
         for suspect in suspects:
             self._suspect(suspect, job, task, wall)
         if finished:  # its outputs are the job's: they are referred to from there
@@ -143,6 +160,13 @@ class Outcomes(Endings):
             ended=finished,
             out=tuple((lease.worker, lease.ref(task.id)) for lease in others),
         )
+
+    def _catch_up(self, ahead: _Ahead, worker: str, wall: float) -> None:
+        """Put the row of the job that is ahead of it, and tell of the tasks that brought it there."""
+        if ahead.job is not None:
+            self.jobs.put(ahead.job.id, ahead.job)
+            self._task_event("task.done", ahead.job, ahead.numbers, worker, wall)
+            ahead.job, ahead.numbers = None, []
 
     def _vote(self, task: TaskRow, entry: Voted, worker: str, batch: int, wall: float) -> Completed:
         """A result that waits for another owner's. It is durable and signed for: its worker may forget it."""

@@ -349,6 +349,75 @@ def test_a_stale_result_is_refused_alone(tell: Tell) -> None:
     tell(story)
 
 
+@pytest.mark.parametrize("last", ["failed", "voted"])
+def test_a_result_that_ends_the_job_ends_it_as_those_before_it_in_the_list_left_it(tell: Tell, last: str) -> None:
+    async def story(pool: Pool) -> None:
+        await pool.store.add_job(rows.job(grains=4))
+        leases = await pool.lease()
+        end = rows.failed(leases[2].ref, final=True) if last == "failed" else rows.voted(leases[2], 2, last=True)
+        ended = [rows.accepted(leases[0]), rows.accepted(leases[1], 1), end, rows.accepted(leases[3], 3)]
+        answers = await pool.store.complete("w-1", ended, rows.batch("w-1", *leases), pool.clock.epoch)
+        assert [answer.verdict for answer in answers][:2] == ["accepted", "accepted"]
+        assert [answer.ended for answer in answers] == [False, False, True, False]
+        assert answers[3].verdict == "fenced"
+        assert [event.type for event in pool.events][-3:] == ["task.done", f"task.{last}", "job.failed"]
+        for _ in range(2):
+            row = await pool.store.job(leases[0].job.id)
+            assert row is not None
+            assert (row.state, row.grains_done, row.tasks_done) == (JobState.FAILED, 2, 2)
+            await pool.restart()
+
+    tell(story)
+
+
+def test_results_of_several_jobs_in_one_list_count_for_each_of_them(tell: Tell) -> None:
+    async def story(pool: Pool) -> None:
+        for _ in range(2):
+            await pool.store.add_job(rows.job(grains=3))
+        leases = await pool.lease()
+        mixed = [leases[place] for place in (0, 3, 1, 2, 4, 5)]
+        answers = await pool.accept("w-1", *mixed)
+        assert [answer.ready for answer in answers] == [False, False, False, True, False, True]
+        for _ in range(2):
+            for id in {lease.job.id for lease in leases}:
+                row = await pool.store.job(id)
+                assert row is not None
+                assert (row.grains_done, row.tasks_done, row.evidence) == (3, 3, {"recomputed": 3})
+            await pool.restart()
+
+    tell(story)
+
+
+def test_the_tasks_of_one_lease_are_numbered_on_in_each_of_its_jobs(tell: Tell) -> None:
+    """Also where jobs take turns, and what came back goes among what is cut."""
+
+    async def story(pool: Pool) -> None:
+        jobs = [await pool.store.add_job(rows.job(grains=3)) for _ in range(2)]
+        (back,) = await pool.lease("w-1", 1)
+        await pool.store.hand_back("w-1", [back.ref], pool.clock.epoch, untouched=True)
+        turns = [(0, 1), (1, 0), (0, None), (1, 1), (0, 2), (1, 2)]
+        picks = [
+            Choice(job=jobs[at].id, task=back.task.id)
+            if grain is None
+            else Choice(job=jobs[at].id, cut=rows.task_spec(jobs[at], grain, grain + 1))
+            for at, grain in turns
+        ]
+        now, wall = pool.clock.now, pool.clock.epoch
+        leases = await pool.store.lease(rows.worker("w-1"), 64, lambda *_: picks, now, wall)
+        assert [lease.task.number for lease in leases] == [1, 0, 0, 1, 2, 2]
+        await pool.store.settle()
+        running = [event.id for event in pool.events if event.type == "job.running"]
+        assert running == [job.id for job in jobs]
+        for _ in range(2):
+            for job in jobs:
+                row = await pool.store.job(job.id)
+                assert row is not None
+                assert (row.state, row.cursor, row.tasks_total) == (JobState.RUNNING, 3, 3)
+            await pool.restart()
+
+    tell(story)
+
+
 def test_an_output_is_accepted_only_under_its_workers_signature(tell: Tell) -> None:
     async def story(pool: Pool) -> None:
         lease = await one_lease(pool)
