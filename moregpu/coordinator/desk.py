@@ -97,7 +97,7 @@ class PoolDesk:
         self._proving = Proving(store, self._fleet, self._judge, self._uploads, clock, entropy, config)
         self._canaries = Canaries(self._fleet, self._chores, clock, config.canary_s, self._proving.canary)
         self._results = Results(
-            store, self._fleet, self._judge, self._proving, self._finisher, self._chores, clock, self._dispatch.wake
+            store, self._fleet, self._judge, self._proving, self._finisher, self._chores, clock, self._dispatch.look
         )
         self._presence = Presence(store, self._fleet, clock, config, self._chores, self._dispatch.wake)
         self._hub = Hub(
@@ -274,7 +274,7 @@ class PoolDesk:
             if event.type != "job.done":
                 self._results.withdraw(event.id)
         if ends:
-            self._dispatch.wake()  # jobs may have waited for it
+            self._dispatch.look()  # jobs may have waited for it
 
     def _undone(self, undone: Undone) -> None:
         self._intake.undone(undone.jobs)

@@ -61,6 +61,11 @@ class Dispatch:
         """There may be work, or room."""
         self._woken.set()
 
+    def look(self) -> None:
+        """Something ended or came back: wake where there is anything to give; what comes later wakes by itself."""
+        if self._store.has_ready_work() or self._store.tails():
+            self.wake()
+
     async def run(self) -> None:
         """Serve until cancelled."""
         while True:

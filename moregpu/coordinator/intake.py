@@ -84,7 +84,8 @@ class Intake:
         self._wake()
         waits = wait_s > 0.0
         row = await self._store.add_job(new, told=not waits)
-        self._wake()
+        if self._store.has_ready_work():
+            self._wake()
         if row.id != new.id:
             await self._refuse_other(row, spec)
         if plan.grains == 0 and row.state not in JOB_ENDED:

@@ -33,6 +33,36 @@ def test_a_tiny_product_comes_back_right_checked_and_signed(tmp_path: Path) -> N
     asyncio.run(run())
 
 
+def test_for_a_job_that_is_alone_the_queue_is_looked_at_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            worker = await here.worker()
+            spec = await here.spec("relu", np.ones(4, "float32"))
+            await here.submit(spec)  # by then its trials are over
+            await worker.until(lambda: bool(worker.verdicts))
+            await turns(20)
+            dispatch, rounds = here.desk._dispatch, 0
+            look = dispatch.round
+
+            async def counted() -> None:
+                nonlocal rounds
+                rounds += 1
+                await look()
+
+            dispatch.round = counted
+            await here.submit(spec)
+            await worker.until(lambda: len(worker.verdicts) == 2)
+            await turns(20)
+            assert rounds == 1
+
+    asyncio.run(run())
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 def test_a_large_product_is_shared_by_all_workers_and_combined(tmp_path: Path) -> None:
     async def run() -> None:
         async with room(tmp_path) as here:
