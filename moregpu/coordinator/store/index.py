@@ -111,9 +111,7 @@ class WorkIndex:
         now = new is not None and new.state is TaskState.LEASED
         if not was and not now:
             return
-        if (old is None or old.rival is None) and (
-            new is None or new.rival is None
-        ):  # one lease at most, as nearly always
+        if (old is None or old.rival is None) and (new is None or new.rival is None):  # one lease, as nearly always
             self._watch_lease(id, old if was else None, new if now else None)
             return
         before = {lease.token: lease for lease in leases_of(old)} if old is not None and was else {}
