@@ -130,20 +130,28 @@ class Proving:
     async def _measure(
         self, member: Member, operation: str, sizes: tuple[int, ...], family: tuple[str, ...], baseline_s: float
     ) -> bool:
-        """Measure one family of operations; whether the worker answered, if only that it cannot."""
+        """Measure one family of operations; whether the worker answered, if only that it cannot.
+
+        What took long is done once more, and the better time counts: the first of its kind waited for libraries to be
+        loaded, and a worker that was thought forty times slower than it is got its first jobs in crumbs.
+        """
         for size in sizes:
-            given = measurement(member.row.id, operation, size, self._entropy, self._clock.wall())
-            outcome = await self._give(member, given)
-            if outcome is None or isinstance(outcome[0], Wrong):
-                return outcome is not None
-            sound, seconds = outcome
-            seconds = max(LEAST_S, seconds - baseline_s)
-            duty = max(0.05, min(1.0, sound.ran.duty)) if isinstance(sound, Sound) else 1.0
-            speed = given.lease.task.spec.cost.amount / (seconds * duty)
-            for key in speed_keys(given.trial.speed_key, family):
-                member.speeds[key] = speed
-            self._fleet.changed()
-            if seconds >= ENOUGH * self._config.measure_s:
+            best = 0.0
+            for _ in range(2):
+                given = measurement(member.row.id, operation, size, self._entropy, self._clock.wall())
+                outcome = await self._give(member, given)
+                if outcome is None or isinstance(outcome[0], Wrong):
+                    return outcome is not None
+                sound, seconds = outcome
+                seconds = max(LEAST_S, seconds - baseline_s)
+                duty = max(0.05, min(1.0, sound.ran.duty)) if isinstance(sound, Sound) else 1.0
+                best = max(best, given.lease.task.spec.cost.amount / (seconds * duty))
+                for key in speed_keys(given.trial.speed_key, family):
+                    member.speeds[key] = best
+                self._fleet.changed()
+                if seconds < ENOUGH * self._config.measure_s:
+                    break
+            else:
                 return True
         return True
 

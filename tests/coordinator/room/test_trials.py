@@ -37,6 +37,27 @@ def test_a_new_worker_is_measured_and_then_works(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_what_a_worker_takes_once_to_load_its_libraries_does_not_make_it_slow(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, measure=True, measure_s=20.0) as here:
+            loaded: set[bytes] = set()
+
+            class LoadsAtFirst(HonestWorker):
+                def compute(self, assignment: Assignment) -> ResultEntry:
+                    if not assignment.inputs and assignment.program not in loaded:
+                        loaded.add(assignment.program)
+                        here.clock.ahead_s += 5.0
+                    return super().compute(assignment)
+
+            worker = await here.worker(LoadsAtFirst)
+            await measured(here, worker)
+            speeds = (await here.desk.find_worker(worker.id)).speeds
+            assert speeds["matmul.float32"] > 2 * 256**3 / 2.0
+            assert speeds["vector_add.float32"] > 12 * (1 << 18) / 2.0
+
+    asyncio.run(run())
+
+
 def test_a_known_worker_is_not_measured_again_unless_its_driver_changed(tmp_path: Path) -> None:
     async def run() -> None:
         async with room(tmp_path, measure=True, measure_s=0.02, grace_s=0.01) as here:
