@@ -251,11 +251,11 @@ _ENVELOPE_BYTES = 128
 
 def _pack(entries: Iterable[Any], message: Callable[[list[Any]], Packed], most: int = MAX_RECORD_BYTES) -> list[Packed]:
     entries = list(entries)
-    if 0 < len(entries) <= most and len(_ENCODER.encode(whole := message(entries))) <= MAX_RECORD_BYTES:
-        return [whole]  # as nearly always
+    room = MAX_RECORD_BYTES - _ENVELOPE_BYTES
+    if 0 < len(entries) <= most and len(_ENCODER.encode(entries)) <= room:
+        return [message(entries)]  # as nearly always
     packed: list[Packed] = []
     part: list[Any] = []
-    room = MAX_RECORD_BYTES - _ENVELOPE_BYTES
     for entry in entries:
         size = len(_ENCODER.encode(entry))
         if size > MAX_RECORD_BYTES - _ENVELOPE_BYTES:
