@@ -62,6 +62,8 @@ def _wait_for_its_end(terminal: int) -> None:
     poll.register(terminal, 0)  # a hang-up is told whether or not it is asked for
     with contextlib.suppress(OSError):
         if any(happened & select.POLLHUP for _, happened in poll.poll()):
+            if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # whoever started it ignores them, and it starts yet
+                leave(128 + signal.SIGHUP)
             os.kill(os.getpid(), signal.SIGHUP)
 
 

@@ -21,8 +21,8 @@ WAIT_S = 60.0
 
 
 @contextmanager
-def demo(home: Path) -> Generator[tuple[psutil.Popen, int]]:
-    """The console before a simulated pool, and our end of its terminal."""
+def demo(home: Path, *before: str) -> Generator[tuple[psutil.Popen, int]]:
+    """The console before a simulated pool, and our end of its terminal. `before`: what starts it."""
     import fcntl
     import termios
 
@@ -30,7 +30,7 @@ def demo(home: Path) -> Generator[tuple[psutil.Popen, int]]:
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 45, 160, 0, 0))
     console = psutil.Popen(
-        [sys.executable, "-m", "moregpu_tui", "--demo"],
+        [*before, sys.executable, "-m", "moregpu_tui", "--demo"],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -87,6 +87,13 @@ def test_a_console_whose_terminal_goes_without_a_signal_ends(tmp_path: Path, mom
             seen += os.read(terminal, 65_536)
         seen += os.read(terminal, 65_536)
         os.close(terminal)  # it is no controlling terminal of anybody: the system sends no SIGHUP
+        assert console.wait(WAIT_S) in (129, -1)
+
+
+def test_so_does_one_that_was_started_by_what_ignores_the_signal(tmp_path: Path) -> None:
+    with demo(tmp_path / "home", "sh", "-c", 'trap "" HUP; exec "$@"', "sh") as (console, terminal):
+        os.read(terminal, 65_536)
+        os.close(terminal)
         assert console.wait(WAIT_S) in (129, -1)
 
 
