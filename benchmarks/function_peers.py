@@ -126,7 +126,13 @@ class Dask:
         os.kill(next(iter(self.cluster.workers.values())).process.process.pid, signal.SIGKILL)
 
     def wait_for_two(self) -> None:
-        self.client.wait_for_workers(2, timeout=60)
+        """After some kills the cluster forgets the one that it began to start again; it is asked for another then."""
+        try:
+            self.client.wait_for_workers(2, timeout=20)
+        except TimeoutError:
+            self.cluster.scale(len(self.cluster.workers))
+            self.cluster.scale(2)
+            self.client.wait_for_workers(2, timeout=60)
 
     def stop(self) -> None:
         self.client.close()
