@@ -132,7 +132,7 @@ class WorkerSession:
     def receive(self, message: FromWorker, now: float) -> list[Action]:
         """Take one message."""
         self.heard = self.due = now
-        self.asked = None
+        missed, self.asked = self._is_missed(now), None
         if self.phase is Phase.ENDED:
             return []
         if isinstance(message, Hello):
@@ -143,6 +143,10 @@ class WorkerSession:
             return [Admit(hello=message)]
         if self.phase is not Phase.MEMBER:
             return self._refuse("the first message must be a Hello, and is answered before the next")
+        actions = self._act(message, now)
+        return [*actions, Refill()] if missed else actions  # it got nothing meanwhile, whatever was ready
+
+    def _act(self, message: FromWorker, now: float) -> list[Action]:
         match message:
             case Heartbeat():
                 return self._heartbeat(message, now)
@@ -249,7 +253,7 @@ class WorkerSession:
             return 0  # its owner is using it; what it were given it would only hand back
         if self.quarantined or now < self.rest_until or len(self.judging) >= MAX_JUDGING:
             return 0
-        if self.asked is not None and now - self.asked > ANSWER_S:
+        if self._is_missed(now):
             return 0  # nobody knows whether it is there
         if self.held and self.outstanding_s >= self.outstanding_limit_s:
             return 0
@@ -257,6 +261,10 @@ class WorkerSession:
         depth = min(self._slots_for(self.task_s, self.round_trip_s) * self.lanes, 1 << min(self.successes, 6))
         unsure = len(self.judging) if self.successes == 0 else 0
         return max(0, depth - len(self.held) - unsure)
+
+    def _is_missed(self, now: float) -> bool:
+        """Whether a lease was sent to it, and it did not say in time that it came."""
+        return self.asked is not None and now - self.asked > ANSWER_S
 
     @property
     def outstanding_s(self) -> float:

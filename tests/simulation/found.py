@@ -206,4 +206,12 @@ FOUND: dict[str, Script] = {
         grains=6,
         idle_beats=0.05,
     ),
+    "who was not asked while it was silent got nothing when it was heard of again": Script(
+        seed=63556,
+        machines=(Machine("machine0", "honest", 1.0, 0.01, lab=True),),
+        works=(Work("ann", 9.5458621659155, "vector_add", 40, "blob", "spot", lab=True),),
+        faults=(Fault(5.655870483246442, "cut off", "machine0", 45.72681337108352, steps=21, way="up"),),
+        grains=16,
+        idle_beats=0.05,
+    ),
 }

@@ -341,7 +341,7 @@ class Watch:
             ("parted sessions", len(desk._presence._parted), machines),
             ("waiting submitters", len(desk._intake._waiting), 2 * len(history.script.works)),
             ("jobs in memory", len(book.jobs.rows), len(history.script.works) + history.script.keep_ended),
-            ("trials", len(desk._proving._out), machines),
+            ("trials", len(desk._proving._out), 2 * machines),  # of an earlier session, until its link is seen to end
         ]
         for worker in history.workers.values():
             if worker.agent is not None and worker.agent.process.alive:

@@ -187,8 +187,10 @@ def test_who_was_silent_and_does_not_say_that_its_lease_arrived_gets_nothing_unt
     session.lapsed([ref], 53.5)
     assert session.unanswered(54.0) == []
     assert session.slots(60.0) == 0
-    session.receive(Heartbeat(sent=0.0), 61.0)
+    actions = session.receive(Taken(leases=[ref]), 61.0)
     assert session.slots(61.0) == 1
+    assert Refill() in actions, "what became ready meanwhile wakes nobody a second time"
+    assert Refill() not in session.receive(Taken(leases=[ref]), 62.0)
 
 
 def test_who_answers_in_time_or_was_heard_of_lately_keeps_its_lease() -> None:
