@@ -133,6 +133,11 @@ class WorkerSession:
         """Take one message."""
         self.heard = self.due = now
         missed, self.asked = self._is_missed(now), None
+        actions = self._act(message, now)
+        # It got nothing meanwhile, whatever was ready.
+        return [*actions, Refill()] if missed and self.phase is Phase.MEMBER else actions
+
+    def _act(self, message: FromWorker, now: float) -> list[Action]:
         if self.phase is Phase.ENDED:
             return []
         if isinstance(message, Hello):
@@ -143,10 +148,6 @@ class WorkerSession:
             return [Admit(hello=message)]
         if self.phase is not Phase.MEMBER:
             return self._refuse("the first message must be a Hello, and is answered before the next")
-        actions = self._act(message, now)
-        return [*actions, Refill()] if missed else actions  # it got nothing meanwhile, whatever was ready
-
-    def _act(self, message: FromWorker, now: float) -> list[Action]:
         match message:
             case Heartbeat():
                 return self._heartbeat(message, now)

@@ -1,4 +1,4 @@
-"""Workers come in, come twice, are told what an admin wants, and are thrown out. The numbers are rows of the fault list."""
+"""Workers come in, come twice, are told what an admin wants, and are thrown out. Numbers are rows of the fault list."""
 
 from __future__ import annotations
 
