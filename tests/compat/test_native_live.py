@@ -55,12 +55,12 @@ def opened(live: OldPool, tensor: Tensor) -> Any:
 @pytest.mark.slow
 def test_parts_of_a_product_come_before_its_end_and_make_the_whole(live: OldPool) -> None:
     rng = np.random.default_rng(1)
-    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((900, 700), (700, 500)))
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((1800, 1400), (1400, 1000)))
     spec = KernelSpec(operation="matmul", inputs={"a": put(live, a), "b": put(live, b)})
     submit = Submit(
         id=1, spec=msgspec.Raw(msgspec.msgpack.encode(spec)), idempotency_key="parts", progress=True, parts=True
     )
-    whole = np.full((900, 500), np.nan, np.float32)
+    whole = np.full((1800, 1000), np.nan, np.float32)
     shares: list[float] = []
     with connect(
         live.base.replace("https://", "wss://") + "/v1/link",
