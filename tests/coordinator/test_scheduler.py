@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from moregpu.coordinator.fitting import fit_class, lanes, memory_needed
 from moregpu.coordinator.scheduler import (
     LEAST_TASK_S,
+    LEFT_OVER,
     MAX_SLOTS,
-    REST,
     TASK_S,
     choose,
     device_for,
@@ -193,7 +193,7 @@ def test_no_task_of_a_longer_job_is_much_shorter_than_a_task_should_be(speed: fl
     while pool.index.has_ready_work():
         for worker in fleet:
             seconds += [worker.profile.seconds(one.task.spec.cost) for one in lease(pool, worker, 1)]
-    assert min(seconds) >= REST * LEAST_TASK_S
+    assert min(seconds) >= LEFT_OVER * LEAST_TASK_S
 
 
 def test_a_worker_with_many_slots_leaves_the_others_their_share_of_a_job_though_more_jobs_are_ready() -> None:
@@ -219,7 +219,7 @@ def test_a_task_takes_about_a_second_where_much_is_left_and_less_towards_the_end
     while pool.index.has_ready_work():
         sizes += [stop - start for one in lease(pool, fast, 1) for start, stop in [one.task.spec.grains]]
     assert sizes[0] == 80
-    assert sizes[-1] * 0.05 / 4 >= REST * LEAST_TASK_S
+    assert sizes[-1] * 0.05 / 4 >= LEFT_OVER * LEAST_TASK_S
     assert sizes == sorted(sizes, reverse=True)
 
 

@@ -218,8 +218,9 @@ def test_a_text_that_is_none_ends_the_link(pool: Pool, token: str) -> None:
     assert ended.value.rcvd is not None and ended.value.rcvd.code == 1007
 
 
-def test_who_reads_late_finds_every_answer(pool: Pool, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More answers than the way to it holds: those that found no room come behind the others."""
+@pytest.fixture
+def narrow(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> socket.socket:
+    """A way to the pool that holds a few answers: of those that find no room, some wait in the coordinator."""
     take_in = Doorway._take_in
 
     def narrowed(doorway: Doorway, connection: socket.socket) -> Coroutine[Any, Any, None]:
@@ -227,11 +228,14 @@ def test_who_reads_late_finds_every_answer(pool: Pool, token: str, monkeypatch: 
         return take_in(doorway, connection)
 
     monkeypatch.setattr(Doorway, "_take_in", narrowed)
+    way = socket.socket()
+    way.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    way.connect(split_address(pool.address))
+    return way
+
+
+def test_who_reads_late_finds_every_answer(pool: Pool, token: str, narrow: socket.socket) -> None:
     job = pool.submit(token)
-    narrow = socket.socket()
-    narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    host, port = split_address(pool.address)
-    narrow.connect((host, port))
     with link(pool, token, sock=narrow) as line:
         line.send(Subscribe(id=0))
         for id in range(1, 2001):
@@ -245,6 +249,19 @@ def test_who_reads_late_finds_every_answer(pool: Pool, token: str, monkeypatch: 
             elif answer.event.seq is not None:
                 seen.append(answer.event.seq)
         assert seen == sorted(seen)
+
+
+def test_who_asks_much_more_than_it_reads_is_told_so(
+    pool: Pool, token: str, narrow: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moregpu.coordinator.api.link.MAX_UNWRITTEN", 40)
+    job = pool.submit(token)
+    with link(pool, token, sock=narrow) as line, pytest.raises(ConnectionClosed) as ended:
+        for id in range(2000):
+            line.send(Show(id=id, job=job))
+        while True:
+            line.receive()
+    assert ended.value.rcvd is not None and ended.value.rcvd.code == 1008
 
 
 def test_who_asks_more_than_it_reads_is_let_go(pool: Pool, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
