@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import socket
@@ -99,10 +100,14 @@ def expressions() -> list[str]:
 @pytest.mark.parametrize("expression", expressions())
 def test_every_query_of_the_dashboard_finds_something(prometheus: Prometheus, expression: str) -> None:
     deadline = time.monotonic() + 60  # a round trip is known after the second heartbeat
-    while not (found := prometheus.query(expression.replace("$__rate_interval", "1m"))):
+    while not any(_says(sample) for sample in prometheus.query(expression.replace("$__rate_interval", "1m"))):
         assert time.monotonic() < deadline, expression
         time.sleep(0.2)
-    assert all(float(sample["value"][1]) == float(sample["value"][1]) for sample in found[:1])
+
+
+def _says(sample: Any) -> bool:
+    """A quantile of a kernel that nobody used in the last minute is NaN: its panel shows nothing, as it should."""
+    return not math.isnan(float(sample["value"][1]))
 
 
 @pytest.mark.parametrize("expression", OLD_DASHBOARD)

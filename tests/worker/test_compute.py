@@ -347,7 +347,11 @@ def test_a_pause_loses_nothing_and_computes_nothing() -> None:
     with_compute(story)
 
 
-def test_a_child_that_does_not_pause_by_itself_is_stopped_from_outside_and_goes_on_later() -> None:
+def test_a_child_that_does_not_pause_by_itself_is_stopped_from_outside_and_goes_on_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("moregpu.worker.child_process.PAUSE_S", 0.0)  # as if it had not listened in time
+
     async def story(compute: Compute, owner: Owner) -> None:
         regions = RegionPool()
         long_task(compute, regions, 1)
@@ -355,9 +359,8 @@ def test_a_child_that_does_not_pause_by_itself_is_stopped_from_outside_and_goes_
         child = compute._child  # pyright: ignore[reportPrivateUsage]
         assert child is not None
         compute.set_duty(0.0)
-        child._freeze()  # pyright: ignore[reportPrivateUsage]  # as if it had not listened in time
         assert compute.pid is not None
-        await owner.until(lambda: state_of(compute.pid) in ("T", "S"))
+        await owner.until(lambda: child.frozen and state_of(compute.pid) == "T")
         compute.set_duty(1.0)
         await owner.until(lambda: state_of(compute.pid) != "T")
         compute.stop(1)

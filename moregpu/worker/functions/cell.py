@@ -150,6 +150,10 @@ class Cell:
             if not data:
                 self._loop.remove_reader(self._pipe)
                 return
+            if not self.has_entered:
+                # A call prints after its sandbox was entered: that word is there by now, on another descriptor, and
+                # without it these were words about the way in.
+                self._zygote.read_now()
             self._owner.printed(data)
 
     def close(self) -> None:

@@ -47,6 +47,11 @@ class Stream:
                 self._loop.add_writer(self._sock, self._write)
             self._unsent += memoryview(data)[sent:]
 
+    def read_now(self) -> None:
+        """Take in what has come. That the other end is gone is left to the loop."""
+        if not self._closed and (data := self._received()):
+            self._heard(data)
+
     def close(self) -> None:
         """Close it; nothing is called any more."""
         if not self._closed:
@@ -60,17 +65,21 @@ class Stream:
             raise OSError("the other end does not read")
 
     def _read(self) -> None:
-        try:
-            data = self._sock.recv(_READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
+        data = self._received()
         if data:
             self._heard(data)
-        else:
+        elif data is not None:
             self.close()
             self._ended()
+
+    def _received(self) -> bytes | None:
+        """What has come: nothing (None), or that nothing more will (empty)."""
+        try:
+            return self._sock.recv(_READ_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
 
     def _write(self) -> None:
         try:

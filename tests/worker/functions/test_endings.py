@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 from moregpu.worker.functions.frames import Entered, frame, from_zygote
 from moregpu.worker.functions.room import FunctionRoom
-from tests.worker.functions.rooms import Owner, called, calls_of, failure, with_room
+from tests.worker.functions.rooms import DEADLINE_S, Owner, called, calls_of, failure, with_room
 
 
 def _raise(what: str) -> None:
@@ -273,6 +274,22 @@ def test_what_is_printed_comes_with_its_task_and_what_comes_later_harms_nobody(t
         assert await called(room, owner, 1, talk) == 1
         assert sorted(owner.lines[1]) == ["from a program", "now", "to stderr"]
         assert await called(room, owner, 2, lambda: 2) == 2
+
+    with_room(tmp_path, story)
+
+
+def test_what_is_printed_first_is_the_task_s_in_whatever_order_descriptors_are_looked_at(tmp_path: Path) -> None:
+    async def story(room: FunctionRoom, owner: Owner) -> None:
+        task, raw, _ = calls_of(1, lambda: print("first"), ())
+        room.give(task, raw)
+        while not room._lanes:  # pyright: ignore[reportPrivateUsage]  # noqa: ASYNC110 — not a turn later
+            await asyncio.sleep(0)
+        cell = room._lanes[0]._cell  # pyright: ignore[reportPrivateUsage]
+        pipe = cell._pipe  # pyright: ignore[reportPrivateUsage]
+        assert select.select([pipe], [], [], DEADLINE_S)[0]  # the agent is busy until then
+        cell.read_output()
+        assert await owner.answer(1) == [None]
+        assert owner.lines[1] == ["first"]
 
     with_room(tmp_path, story)
 
