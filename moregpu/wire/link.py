@@ -219,7 +219,7 @@ class Happened(_FromLink, frozen=True, kw_only=True, omit_defaults=True, tag="ha
 
 
 class Refused(_FromLink, frozen=True, kw_only=True, omit_defaults=True, tag="refused", tag_field="type"):
-    """Not done, and why. Closes the id; without an id, the frame could not be read as a message."""
+    """Not done, and why. Closes the id; without an id, none could be read in the frame."""
 
     problem: Problem
     id: int | None = None

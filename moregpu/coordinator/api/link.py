@@ -37,6 +37,7 @@ from moregpu.wire.link import (
     Follow,
     FromLink,
     Happened,
+    Id,
     Refused,
     Show,
     Shown,
@@ -72,6 +73,12 @@ async def socket(ask: SocketAsk) -> None:
         )
     await ask.accept(LINK_SUBPROTOCOL)
     await Link(ask).run()
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """What every request has, whatever else is in it."""
+
+    id: Id
 
 
 class _Closed(Exception):
@@ -121,7 +128,7 @@ class Link:
         try:
             asked = _decoded(frame if packed else frame.encode(), _ASKED[packed])
         except InvalidRequest as error:
-            self._tell(Refused(problem=problem(error)), packed)
+            self._tell(Refused(id=_id_of(frame, packed), problem=problem(error)), packed)
         else:
             if isinstance(asked, Stop):
                 self._stop(asked.id)
@@ -288,6 +295,15 @@ class Link:
             if not await self._ask.services.authority.holds(self._ask.who):
                 self._ends = True
                 await self._close("the token no longer holds")
+
+
+def _id_of(frame: bytes | str, packed: bool) -> int | None:
+    """What a frame that is no message would have been called: whoever sent it waits for an answer to that."""
+    try:
+        named = msgspec.msgpack.decode(frame, type=_Named) if packed else msgspec.json.decode(frame, type=_Named)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    return named.id
 
 
 def _frame(message: FromLink, packed: bool) -> bytes | str:

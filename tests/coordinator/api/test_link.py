@@ -52,7 +52,7 @@ class Line:
         self.socket = socket
         self.packed = packed
 
-    def send(self, message: ToLink) -> None:
+    def send(self, message: ToLink | dict[str, Any]) -> None:
         data = msgspec.msgpack.encode(message) if self.packed else msgspec.json.encode(message)
         self.socket.send(data, text=not self.packed)
 
@@ -182,9 +182,30 @@ def test_what_is_refused_says_why_and_closes_its_id_alone(pool: Pool, token: str
         assert isinstance(line.receive(), Accepted)
 
 
+@pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize(
-    "frame", [b"", b"\xc1", b"\x80", b"[" * 5000, "", "{", '{"type":"submit"}', '{"type":"?","id":1}']
+    "asked",
+    [
+        {"type": "submit", "spec": SPEC, "idempotency_key": "k" * 201},
+        {"type": "submit", "spec": SPEC, "newer": 1},
+        {"type": "submit"},
+        {"type": "follow", "job": 5},
+        {"type": "of a later version"},
+    ],
 )
+def test_whoever_asks_in_words_that_are_not_understood_is_answered_under_their_id(
+    pool: Pool, token: str, asked: dict[str, Any], packed: bool
+) -> None:
+    with link(pool, token, packed) as line:
+        line.send({**asked, "id": 7})
+        refused = line.receive()
+        assert isinstance(refused, Refused) and refused.id == 7
+        assert refused.problem.type == "about:moregpu/invalid-request"
+        line.submit(7, early=True)
+        assert isinstance(line.receive(), Accepted)
+
+
+@pytest.mark.parametrize("frame", [b"", b"\xc1", b"\x80", b"[" * 5000, "", "{", '{"type":"submit"}', '{"id":-1}'])
 def test_a_frame_that_is_no_message_is_told_and_the_link_lives(pool: Pool, token: str, frame: bytes | str) -> None:
     with link(pool, token) as line:
         line.socket.send(frame)
