@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from moregpu.client.access import Access
+from moregpu.client.forks import Forkable, starts_over_in_a_child
 from moregpu.client.patience import Patience
 from moregpu.errors import (
     Forbidden,
@@ -45,12 +46,17 @@ PATIENCE_S = 10.0
 _BROKEN = (OSError, http.client.HTTPException)
 
 
-class Doors:
+class Doors(Forkable):
     """One pool's HTTP API. Thread-safe: each thread has a connection of its own."""
 
     def __init__(self, access: Access):
         self._access = access
         self._address = access.addresses[0]
+        self.start_over()
+        starts_over_in_a_child(self)
+
+    def start_over(self) -> None:
+        """Have no connection: whoever asks next opens one."""
         self._own = threading.local()
         self._opened: list[http.client.HTTPSConnection] = []
         self._lock = threading.Lock()

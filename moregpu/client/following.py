@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from concurrent.futures import Future
 
@@ -20,6 +21,8 @@ class Following:
     """One `Submit` or `Follow` that is open. `first` and `ended` are told on the link's thread."""
 
     def __init__(self) -> None:
+        self.process = os.getpid()
+        """Who hears: a process that is forked meanwhile does not."""
         self.first: Future[JobView] = Future()
         """The first view that came: accepted, or ended already."""
         self.ended: Future[JobView] = Future()

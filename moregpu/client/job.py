@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Future
@@ -145,7 +146,7 @@ class JobHandle:
 
         if self._view.state not in JOB_ENDED:
             try:
-                following = self._following or await asyncio.to_thread(self._follow)
+                following = self._heard_here() or await asyncio.to_thread(self._follow)
                 ended = asyncio.wrap_future(following.ended)
                 while not (await asyncio.wait({ended}, timeout=self._waiting.pause_s))[0]:
                     with contextlib.suppress(MoreGPUError, TimeoutError):
@@ -220,10 +221,16 @@ class JobHandle:
         """What waits for the end; opened once."""
         from moregpu.client.following import follow
 
-        if self._following is None:
+        following = self._heard_here()
+        if following is None:
             patience_s = RESTART_PATIENCE_S if timeout_s is None else min(timeout_s, RESTART_PATIENCE_S)
-            self._following = follow(self._link(), self.id, patience_s)
-        return self._following
+            self._following = following = follow(self._link(), self.id, patience_s)
+        return following
+
+    def _heard_here(self) -> Following | None:
+        """What waits for the end already; in a process that was forked meanwhile it hears of nothing."""
+        following = self._following
+        return following if following is not None and following.process == os.getpid() else None
 
     def _ended_by(self, following: Following, until: float | None) -> JobView:
         """Wait, with a look now and then at why. Raises `FutureTimeout` when the time is up."""

@@ -13,6 +13,7 @@ from moregpu.client import bars
 from moregpu.client.access import Access, find_access
 from moregpu.client.admin import Administration
 from moregpu.client.doors import CALL_TIMEOUT_S, PATIENCE_S, Doors, path_of
+from moregpu.client.forks import Forkable, starts_over_in_a_child
 from moregpu.client.functions.functions import Functions
 from moregpu.client.job import RESTART_PATIENCE_S, JobHandle
 from moregpu.client.kernels import Kernels
@@ -65,8 +66,8 @@ def connect(
     return pool
 
 
-class Pool(Kernels["Floats", float], Administration, Functions):
-    """A pool that somebody may submit to. Thread-safe. `connect` makes one.
+class Pool(Kernels["Floats", float], Administration, Functions, Forkable):
+    """A pool that somebody may submit to. Thread-safe, and safe to fork. `connect` makes one.
 
     It is a `concurrent.futures.Executor` for Python functions: `pool.submit(f, x)`, `pool.map(f, xs)`.
     `progress` says whether calls that take more than a second show a bar on stderr; by default where that is a
@@ -76,6 +77,12 @@ class Pool(Kernels["Floats", float], Administration, Functions):
     def __init__(self, access: Access, *, progress: bool | None = None):
         self.doors = Doors(access)
         self._shows = progress
+        self.start_over()
+        starts_over_in_a_child(self)
+
+    def start_over(self) -> None:
+        """Have nothing open: whoever asks next opens it."""
+        super().start_over()
         self._link: Link | None = None
         self._lock = threading.Lock()
         self._blobs: BlobHTTP | None = None

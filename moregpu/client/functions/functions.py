@@ -42,6 +42,11 @@ class Functions(Executor):
     _calls: Calls | None = None
     _calls_lock = threading.Lock()
 
+    def start_over(self) -> None:
+        """Forget what was asked: it is the parent's."""
+        self._caller = self._calls = None
+        self._calls_lock = threading.Lock()
+
     @abstractmethod
     def link(self) -> Link:
         """The connection that calls travel on."""
