@@ -88,13 +88,16 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _value(text: str) -> Any:
-    """A value as TOML writes it, or plain text."""
+    """A value as TOML writes it, or plain text. Raises `InvalidRequest` for what is no text."""
     import tomllib
 
     try:
+        text.encode()
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{text[:60]!r} is no text: it holds what UTF-8 cannot") from error
 
 
 def _check(section: str, settings: dict[str, Any]) -> None:

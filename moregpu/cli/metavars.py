@@ -1,7 +1,9 @@
-"""What stands for a value in help: a word that says something, not the name of a Python type."""
+"""What stands for a value in help: a word that says something, not the name of a Python type. And what is no number."""
 
 from __future__ import annotations
 
+import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,24 @@ def name_values(command: Any) -> None:
         name_values(below)
     for parameter in command.params:
         kind = _OF_TYPE.get(parameter.type.name)
+        if kind is float:
+            parameter.type = _real(parameter.type)
         if parameter.param_type_name != "option" or parameter.is_flag or parameter.metavar is not None:
             continue
         if kind is not None:
             parameter.metavar = metavar(kind, parameter.name)
+
+
+def _real(kind: Any) -> Any:
+    """The same type without `nan`, which is within every range and says nothing: a token would never expire."""
+    convert = kind.convert
+
+    def real(value: Any, parameter: Any, context: Any) -> Any:
+        found = convert(value, parameter, context)
+        if math.isnan(found):
+            kind.fail(f"{value!r} is no number.", parameter, context)
+        return found
+
+    kind = copy.copy(kind)
+    kind.convert = real
+    return kind

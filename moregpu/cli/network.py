@@ -43,7 +43,7 @@ def network(as_json: JsonOption = False, profile: ProfileOption = None) -> None:
 
 
 def top(
-    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
+    every: Annotated[float, typer.Option(min=0.2, max=86_400, help="Seconds between two looks.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and leave.")] = False,
     as_json: JsonOption = False,
     profile: ProfileOption = None,

@@ -12,13 +12,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode
 
 import msgspec
 
 from moregpu.client.access import Access
 from moregpu.client.forks import Forkable, starts_over_in_a_child
 from moregpu.client.patience import Patience
+from moregpu.client.words import as_json, as_query, in_header, in_path
 from moregpu.errors import (
     Forbidden,
     HandshakeFailed,
@@ -91,10 +91,10 @@ class Doors(Forkable):
         was sent.
         """
         repeatable = method != "POST" or bool(idempotency_key) or not changes
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        headers = {"Idempotency-Key": in_header(idempotency_key)} if idempotency_key else {}
         content = None
         if body is not None:
-            content = msgspec.json.encode(body)
+            content = as_json(body)
             headers["Content-Type"] = "application/json"
         patience = Patience(patience_s if repeatable else 0.0)
         while True:
@@ -195,12 +195,12 @@ class Doors(Forkable):
 
 def path_of(*parts: str) -> str:
     """A path under /v1 from parts that a human may have typed."""
-    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+    return "/v1/" + "/".join(map(in_path, parts))
 
 
 def _target(path: str, query: Mapping[str, object] | None) -> str:
     chosen = {key: value for key, value in (query or {}).items() if value is not None and value != ""}
-    return f"{path}?{urlencode(chosen)}" if chosen else path
+    return f"{path}?{as_query(chosen)}" if chosen else path
 
 
 def _decoded(content: bytes, answer: type[T]) -> T:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from moregpu.client.words import packed
 from moregpu.errors import HandshakeFailed, InvalidRequest, MoreGPUError, from_code
 from moregpu.wire.api import Problem
 from moregpu.wire.link import MAX_TO_LINK_BYTES, Ended, FromLink, Refused, Shown, Stop, ToLink
@@ -17,7 +18,6 @@ from moregpu.wire.link import MAX_TO_LINK_BYTES, Ended, FromLink, Refused, Shown
 Hear = Callable[[FromLink | MoreGPUError], None]
 """Told every answer in order; the last one is `Ended`, `Shown` or an error."""
 
-_encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(FromLink).decode
 
 
@@ -46,7 +46,7 @@ class Exchanges:
     def begin(self, make: Callable[[int], ToLink], hear: Hear) -> tuple[int, bytes]:
         """Open a request; returns its id and its frame. Raises `InvalidRequest` for one that no frame holds."""
         id = self._next
-        frame = _encode(make(id))
+        frame = packed(make(id))
         if len(frame) > MAX_TO_LINK_BYTES:
             raise InvalidRequest(f"a request of {len(frame)} bytes; the link takes {MAX_TO_LINK_BYTES}")
         self._next += 1
@@ -76,7 +76,7 @@ class Exchanges:
 
     def stop(self, id: int) -> bytes | None:
         """Close a request: nobody hears of it any more. The frame that says so, where there is need to."""
-        return _encode(Stop(id=id)) if self._open.pop(id, None) else None
+        return packed(Stop(id=id)) if self._open.pop(id, None) else None
 
     def fail(self, error: MoreGPUError) -> list[Heard]:
         """Close all with an error."""

@@ -10,6 +10,7 @@ import msgspec
 
 from moregpu.client.link import Link
 from moregpu.client.stream import Stream
+from moregpu.client.words import packed
 from moregpu.errors import MoreGPUError, Unreachable
 from moregpu.jobs import JobState
 from moregpu.wire import link as wire
@@ -43,7 +44,7 @@ class Following:
 def submit(link: Link, spec: JobSpec, idempotency_key: str, *, early: bool, patience_s: float) -> Following:
     """Submit a job. With `early` its being accepted is told at once; without, only where it takes a second."""
     following = Following()
-    raw = msgspec.Raw(msgspec.msgpack.encode(spec))
+    raw = msgspec.Raw(packed(spec))
     key = idempotency_key or secrets.token_hex(16)
     link.ask(lambda id: wire.Submit(id=id, spec=raw, idempotency_key=key, early=early), following.hear, patience_s)
     return following

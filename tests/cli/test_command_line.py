@@ -67,6 +67,22 @@ def test_an_error_is_one_json_object_where_json_was_asked_for(home: Path) -> Non
     assert shown.stderr == ""
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["token", "create", "--expires", "nan"],
+        ["token", "create", "--local", "--expires", "NaN"],
+        ["top", "--every", "nan", "--once"],
+        ["top", "--every", "inf", "--once"],
+        ["join", "--hang", "nan"],
+    ],
+)
+def test_what_is_no_number_is_refused_and_not_heard_as_nothing(home: Path, arguments: list[str]) -> None:
+    shown = moregpu(*arguments, home=home)
+    assert shown.returncode == 2
+    assert "Invalid value" in shown.stderr and "Traceback" not in shown.stderr
+
+
 def test_submit_wants_files_or_a_size(home: Path) -> None:
     for arguments in (["matmul"], ["matmul", "a.npy", "--size", "4"], ["relu", "-o", "x.npy", "--size", "4"]):
         shown = moregpu("submit", *arguments, home=home)

@@ -24,7 +24,15 @@ def test_a_setting_is_set_read_and_forgotten(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("worker.ceiling", "7"), ("worker.nonsense", "1"), ("worker", "1"), ("elsewhere.name", "1")]
+    "arguments",
+    [
+        ("worker.ceiling", "7"),
+        ("worker.ceiling", "\udcff"),
+        ("console.theme", "\udcff"),
+        ("worker.nonsense", "1"),
+        ("worker", "1"),
+        ("elsewhere.name", "1"),
+    ],
 )
 def test_a_setting_that_a_worker_would_refuse_is_refused_at_once(home: Path, arguments: tuple[str, str]) -> None:
     shown = moregpu("config", "set", *arguments, home=home)

@@ -20,6 +20,7 @@ from moregpu.client.functions.batch import Batch
 from moregpu.client.functions.call import Call
 from moregpu.client.functions.shared import Scattered, Shared
 from moregpu.client.link import Link, NoLink
+from moregpu.client.words import packed
 from moregpu.encoding import Buffers, encode, joined
 from moregpu.errors import MoreGPUError, Unreachable
 from moregpu.jobs import Blob, Tensor
@@ -202,7 +203,7 @@ class Caller:
             batch.fail(error)
 
     def _ask(self, batch: Batch, spec: FunctionSpec) -> None:
-        raw, key = msgspec.Raw(msgspec.msgpack.encode(spec)), batch.idempotency_key
+        raw, key = msgspec.Raw(packed(spec)), batch.idempotency_key
         try:
             self._link().ask(
                 lambda id: wire.Submit(id=id, spec=raw, idempotency_key=key, parts=batch.wants_parts, output=True),
