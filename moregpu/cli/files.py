@@ -6,8 +6,10 @@ all. safetensors: 8 bytes of header length, a JSON header, the data (github.com/
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import secrets
 import struct
 import sys
 from collections.abc import Callable
@@ -24,6 +26,8 @@ from moregpu.workloads.kernel.spec import Operation
 STANDARD = "-"
 SAFETENSORS = ".safetensors"
 MAX_HEADER_BYTES = 100_000_000  # as safetensors itself limits it
+MAX_NAME_BYTES = 255
+"""Of a file, on most systems; a character has up to four."""
 
 _DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "u1",
            "BOOL": "b1"}  # fmt: skip
@@ -93,8 +97,7 @@ def load(path: str) -> Any:
     if tensor or path.endswith(SAFETENSORS):
         return _from_safetensors(f"{file}{SAFETENSORS}" if tensor else path, tensor)
     try:
-        source: Any = io.BytesIO(sys.stdin.buffer.read()) if path == STANDARD else Path(path)
-        array = np.load(source, allow_pickle=False)
+        array = np.load(_source(path), allow_pickle=False)
     except FileNotFoundError as error:
         raise _missing(path) from error
     except OSError as error:
@@ -106,6 +109,14 @@ def load(path: str) -> Any:
     if not isinstance(array, np.ndarray):
         raise InvalidRequest(f"{path} holds several arrays", "save one array to a file: numpy.save")
     return array
+
+
+def _source(path: str) -> Any:
+    """What NumPy may go to and fro in: a pipe (`<(zcat a.npy.gz)`) is read to its end first."""
+    if path == STANDARD:
+        return io.BytesIO(sys.stdin.buffer.read())
+    place = Path(path)
+    return io.BytesIO(place.read_bytes()) if place.is_fifo() else place
 
 
 def save(array: Any, path: str) -> None:
@@ -122,11 +133,15 @@ def save(array: Any, path: str) -> None:
 
 def check_place(path: str) -> None:
     """Raise `InvalidRequest` where `save` could not write: before a job is run, not after."""
-    place = Path(path)
     if path == STANDARD:
         return
+    place = _place(path)
     if place.is_dir():
         raise InvalidRequest(f"{path} is a folder", "name a file in it")
+    if _is_written_into(place):
+        if not os.access(place, os.W_OK):
+            raise InvalidRequest(f"{path} cannot be written: nobody lets you", "choose another place")
+        return
     if not place.parent.is_dir():
         raise InvalidRequest(f"{path} cannot be written: there is no folder {place.parent}", "make it first")
     if not os.access(place.parent, os.W_OK):
@@ -135,17 +150,50 @@ def check_place(path: str) -> None:
         )
 
 
+def _place(path: str) -> Path:
+    """Where a path leads: a link stays, and the file that it names is written. Raises `InvalidRequest`."""
+    try:
+        if _is_written_into(Path(path)):
+            return Path(path)
+        place = Path(os.path.realpath(path))
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            place.lstat()  # raises for a name that no file can have
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from error
+    return place
+
+
+def _is_written_into(place: Path) -> bool:
+    """Whether somebody reads what is there, a pipe or a device: put in its place, a file would not reach them."""
+    return place.exists() and not place.is_file() and not place.is_dir()
+
+
 def _whole(path: str, write: Callable[[IO[bytes]], None]) -> None:
-    place = Path(path)
-    fresh = place.with_name(f".{place.name}.part")
+    place = _place(path)
+    if _is_written_into(place):
+        content = io.BytesIO()  # what is no file cannot be gone to and fro in
+        write(content)
+        try:
+            with place.open("wb") as there:
+                there.write(content.getbuffer())
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        return
+    fresh = place.with_name(f".{place.name[: MAX_NAME_BYTES // 4]}.{secrets.token_hex(4)}.part")
     try:
         with fresh.open("wb") as file:
             write(file)
         fresh.replace(place)
     except OSError as error:
-        raise InvalidRequest(f"{path} cannot be written: {error.strerror or error}", "choose another place") from error
+        raise _unwritable(path, error) from error
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def _unwritable(path: str, error: Exception) -> InvalidRequest:
+    return InvalidRequest(
+        f"{path} cannot be written: {getattr(error, 'strerror', None) or error}", "choose another place"
+    )
 
 
 class _Entry(msgspec.Struct, frozen=True):

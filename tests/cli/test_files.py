@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
+import stat
+import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from moregpu.cli.files import load, load_job, save
+from moregpu.cli.files import check_place, load, load_job, save
 from moregpu.errors import InvalidRequest
 
 
@@ -90,3 +95,63 @@ def test_what_is_no_job_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(InvalidRequest):
         load_job(str(path))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows names no pipes in folders")
+@pytest.mark.parametrize("name", ["pipe.npy", "pipe.safetensors", "link.npy"])
+def test_what_somebody_reads_from_is_written_into_and_not_replaced(tmp_path: Path, name: str) -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    pipe = tmp_path / name
+    wanted = tmp_path / f"wanted{pipe.suffix}"
+    save(array, str(wanted))
+    os.mkfifo(tmp_path / "link" if name == "link.npy" else pipe)
+    if name == "link.npy":
+        pipe.symlink_to("link")
+    came: list[bytes] = []
+    reader = threading.Thread(target=lambda: came.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    check_place(str(pipe))
+    save(array, str(pipe))
+    reader.join(20)
+    assert came == [wanted.read_bytes()]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows names no pipes in folders")
+def test_an_array_is_read_from_a_pipe_that_has_a_name(tmp_path: Path) -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    content = io.BytesIO()
+    np.save(content, array)
+    os.mkfifo(tmp_path / "a.npy")
+    writer = threading.Thread(target=lambda: (tmp_path / "a.npy").write_bytes(content.getvalue()), daemon=True)
+    writer.start()
+    assert np.array_equal(load(str(tmp_path / "a.npy")), array)
+    writer.join(20)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links take a privilege there")
+def test_a_link_stays_and_the_file_that_it_names_is_written(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for name, before in (("new.npy", False), ("old.npy", True)):
+        target, link = tmp_path / "there" / name, tmp_path / name
+        if before:
+            target.write_bytes(b"before")
+        link.symlink_to(target)
+        check_place(str(link))
+        save(np.ones(3, np.float32), str(link))
+        assert link.is_symlink() and np.array_equal(np.load(target), np.ones(3))
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["new.npy", "old.npy"]
+
+
+@pytest.mark.parametrize("name", ["x" * 300 + ".npy", "ü" * 200 + ".npy", "a\0b.npy"])
+def test_a_name_that_no_file_can_have_is_refused_before_the_job_runs(tmp_path: Path, name: str) -> None:
+    for write in (check_place, lambda place: save(np.ones(3, np.float32), place)):
+        with pytest.raises(InvalidRequest, match="cannot be written"):
+            write(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("name", ["x" * 251 + ".npy", "ü" * 125 + ".npy"])
+def test_the_longest_name_that_a_file_can_have_is_written(tmp_path: Path, name: str) -> None:
+    check_place(str(tmp_path / name))
+    save(np.ones(3, np.float32), str(tmp_path / name))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
