@@ -14,9 +14,12 @@ from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
-from moregpu.errors import MoreGPUError
+from moregpu.errors import InvalidRequest, MoreGPUError
 
 PROGRAM = "moregpu"
+
+_MISTYPED: Any = typer.BadParameter.__mro__[1]
+"""The command line library's `UsageError`, which Typer does not name."""
 
 
 class Command(NamedTuple):
@@ -65,11 +68,26 @@ def main() -> NoReturn:
     try:
         command = typer.main.get_command(build(arguments))
         name_values(command)
+        if "--json" in arguments:
+            _run_for_a_program(command)
         command(prog_name=PROGRAM)
     except MoreGPUError as error:
         _show(error, as_json="--json" in arguments)
         sys.exit(error.exit_code)
     sys.exit(0)
+
+
+def _run_for_a_program(command: Any) -> NoReturn:
+    """Run a command whose caller reads JSON: what was typed wrong is one of our errors, not a text about usage."""
+    try:
+        status = command.main(prog_name=PROGRAM, standalone_mode=False)
+    except _MISTYPED as error:
+        path = error.ctx.command_path if error.ctx is not None else PROGRAM
+        raise InvalidRequest(error.format_message(), f"{path} --help") from error
+    except typer.Abort:
+        typer.echo("Aborted.", err=True)
+        sys.exit(1)
+    sys.exit(status if isinstance(status, int) else 0)
 
 
 def build(arguments: list[str]) -> typer.Typer:

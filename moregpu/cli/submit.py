@@ -86,10 +86,16 @@ def submit(
     if operation == "script" and inputs:
         from moregpu.cli.script import submit_script
 
+        _refuse(
+            "of a script",
+            {"--size": size, "--output": output, "--scalar": scalar, "--after": after, "--retries": retries}
+            | {"--keep": keep, "--seed": seed, f"{inputs[-1]!r}": inputs[1:] or None},
+        )
         about = {"name": name, "group": group, "priority": priority, "timeout": time_limit, "check": check}
         about |= {"gpu": device or (engine == "gpu" or None), "requires": requires}
         submit_script(inputs[0], payloads, about, wait=wait, as_json=as_json, profile=profile)
         return
+    _refuse("of anything but a script", {"--payloads": payloads, "--requires": requires})
     job = _job(operation, list(inputs or []), size, scalar, output)
     if output is None and wait:
         output = job.output
@@ -99,6 +105,8 @@ def submit(
         raise InvalidRequest("give input files or --size, and not both", "moregpu submit matmul a.npy b.npy -o c.npy")
     if output is not None and (job.size is not None or not wait):
         raise InvalidRequest("there is no output to write", "a benchmark drops its own; --no-wait does not wait for it")
+    if output == STANDARD and as_json:
+        raise InvalidRequest("standard output is one array or one JSON value", "name a file: -o c.npy")
     given: dict[str, Any] = {
         "check": check,
         "engine": engine,
@@ -139,6 +147,13 @@ def submit(
         raise_unless_done(view)
         if output is not None:
             save(handle.result(), output)
+
+
+def _refuse(of: str, given: dict[str, Any]) -> None:
+    """Raise for what would not be heeded: a job that runs otherwise than it was said is worse than none."""
+    for name, value in given.items():
+        if value is not None and value != []:
+            raise InvalidRequest(f"{of}, {name} means nothing", "leave it away; moregpu submit --help")
 
 
 def _job(operation: str, inputs: list[str], size: int | None, scalar: float | None, output: str | None) -> JobFile:

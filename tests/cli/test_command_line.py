@@ -90,6 +90,51 @@ def test_submit_wants_files_or_a_size(home: Path) -> None:
         assert "Traceback" not in shown.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["script", "a.py", "--after", "j-1"],
+        ["script", "a.py", "--retries", "0"],
+        ["script", "a.py", "--keep", "9"],
+        ["script", "a.py", "-o", "b.npy"],
+        ["script", "a.py", "b.py"],
+        ["relu", "a.npy", "--requires", "numpy"],
+        ["relu", "--size", "4", "--payloads", "[1]"],
+    ],
+)
+def test_what_would_not_be_heeded_is_refused(home: Path, tmp_path: Path, arguments: list[str]) -> None:
+    np.save(tmp_path / "a.npy", np.ones(2, np.float32))
+    (tmp_path / "a.py").write_text("result = 1")
+    shown = moregpu("submit", *(str(tmp_path / one) if one[:2] == "a." else one for one in arguments), home=home)
+    assert shown.returncode == 2
+    assert "means nothing" in shown.stderr
+
+
+def test_standard_output_takes_an_array_or_json_and_not_both(home: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones(2, np.float32))
+    shown = moregpu("submit", "relu", str(tmp_path / "a.npy"), "-o", "-", "--json", home=home)
+    assert shown.returncode == 2
+    assert "standard output" in json.loads(shown.stdout)["error"]["detail"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["jobs", "--limit", "0"],
+        ["jobs", "--nonsense"],
+        ["job"],
+        ["wrokers"],
+        ["completion", "cmd"],
+        ["pool", "rotate", "x"],
+    ],
+)
+def test_what_was_typed_wrong_is_one_json_object_too(home: Path, arguments: list[str]) -> None:
+    shown = moregpu(*arguments, "--json", home=home)
+    assert shown.returncode == 2
+    assert json.loads(shown.stdout)["error"]["type"] == "invalid-request"
+    assert shown.stderr == ""
+
+
 @pytest.mark.slow
 def test_files_that_are_no_arrays_are_refused_before_anything_is_sent(home: Path, tmp_path: Path) -> None:
     """A pickle inside an .npy is code: it is refused, not run."""
