@@ -110,6 +110,10 @@ class Feed:
         try:
             if after is None:
                 yield await self._snapshot_event(who, "snapshot", subscriber.seq)
+            elif after > (last := self._store.last_seq()):
+                # From before a backup was put back: what comes now has numbers that the reader believes to have seen.
+                subscriber.seq = last
+                yield await self._snapshot_event(who, "resync", last)
             while not self._closed:
                 subscriber.woken.clear()
                 async for event in self._durable(subscriber):

@@ -104,6 +104,17 @@ def test_events_begin_with_a_snapshot_and_go_on_with_what_happens(pool: Pool) ->
         assert until(link, "job.queued") == queued
 
 
+def test_whoever_has_seen_what_a_backup_does_not_know_reads_everything_anew(pool: Pool) -> None:
+    token = pool.token("submitter")
+    with events(pool, token, "?after=999999999999") as link:
+        resync = msgspec.json.decode(link.recv(20), type=Event)
+        assert resync.type == "resync"
+        job = pool.submit(token)
+        queued = until(link, "job.queued")
+        assert queued.id == job
+        assert resync.seq is not None and queued.seq is not None and resync.seq < queued.seq < 999999999999
+
+
 def test_events_of_others_are_not_shown(pool: Pool) -> None:
     mine, theirs = pool.token("submitter"), pool.token("submitter")
     with events(pool, mine) as link:
