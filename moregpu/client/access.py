@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from moregpu.errors import InvalidRequest, NotConfigured
+from moregpu.errors import InvalidRequest, NotConfigured, Unauthorized
 from moregpu.platform.paths import LOCAL_PROFILE, load_profile, profile_names
 from moregpu.platform.secrets import TokenStore
-from moregpu.wire.invite import parse_client_line
+from moregpu.wire.invite import parse_client_line, split_address
 
 DEFAULT_PORT = 8787
 URL_VARIABLES = ("MOREGPU_URL", "MOREGPU_BASE", "MOREGPU_SERVER")
@@ -46,7 +46,7 @@ def find_access(
         line = parse_client_line(token)
         return Access(addresses=(address_of(url),) if url else line.addresses, token=line.token, pin=line.pin)
     if url is not None and token is not None:
-        return Access(addresses=(address_of(url),), token=token.strip(), pin=_pin(pin))
+        return Access(addresses=(address_of(url),), token=_token(token), pin=_pin(pin))
     if url is not None:
         known = _profile_for(address_of(url))
         if known is not None:
@@ -60,18 +60,27 @@ def find_access(
 def address_of(url: str) -> str:
     """`host:port` of a URL or a bare host. Every scheme means TLS here: a token never travels in the clear."""
     text = url.strip()
-    parts = urlsplit(text if "://" in text else f"moregpu://{text}")
     try:
+        parts = urlsplit(text if "://" in text else f"moregpu://{text}")
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise InvalidRequest(f"{url[:200]!r} is no address: {error}", "expected https://host:port") from error
+        raise InvalidRequest(
+            f"{_without_secrets(url)!r} is no address: {error}", "expected https://host:port"
+        ) from error
     if not host or parts.username or parts.password:
         raise InvalidRequest(f"{_without_secrets(url)!r} is no address", "expected https://host:port, without a user")
     if parts.scheme not in ("moregpu", "https", "http", "wss", "ws"):
         raise InvalidRequest(f"{parts.scheme}:// is not spoken here", "expected https://host:port")
     if port is None:
         port = DEFAULT_PORT if parts.scheme == "moregpu" else 443
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        split_address(address)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"{_without_secrets(url)!r} is no address: {error}", "expected https://host:port"
+        ) from error
+    return address
 
 
 def _from_profile(name: str) -> Access:
@@ -99,6 +108,14 @@ def _profile_for(address: str) -> Access | None:
         if profile is not None and address_of(profile.url) == address:
             return _from_profile(name)
     return None
+
+
+def _token(text: str) -> str:
+    """A token as a header holds it, without the line breaks of a copied one. Says nothing of what it is."""
+    token = "".join(text.split())
+    if not (token.isascii() and token.isprintable()):
+        raise Unauthorized("the token holds characters that none has", "copy it whole, and nothing beside it")
+    return token
 
 
 def _pin(text: str | None) -> bytes:

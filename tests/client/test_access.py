@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from moregpu.client.access import Access, address_of, find_access
-from moregpu.errors import InvalidRequest, MoreGPUError, NotConfigured, StateRefused
+from moregpu.errors import InvalidRequest, MoreGPUError, NotConfigured, StateRefused, Unauthorized
 from moregpu.platform.paths import Profile, profile_path, save_profile
 from moregpu.wire.invite import ClientLine
 
@@ -33,7 +33,21 @@ def test_every_way_to_write_an_address_is_understood(url: str, address: str) -> 
     assert address_of(url) == address
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "https://", "https://host:99999", "", "https://host:port"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://host",
+        "https://",
+        "https://host:99999",
+        "",
+        "https://host:port",
+        "https://[::1:1",
+        "https://a host",
+        "https://müller:1",
+        "\0",
+        "https://host:0",
+    ],
+)
 def test_what_is_no_address_is_refused_and_says_what_was_expected(url: str) -> None:
     with pytest.raises(InvalidRequest, match="expected https://host:port"):
         address_of(url)
@@ -87,6 +101,14 @@ def test_a_profile_that_others_can_read_is_refused(home: Path) -> None:
     profile_path("local").chmod(0o644)
     with pytest.raises(StateRefused, match="chmod 600"):
         find_access()
+
+
+def test_a_token_that_broke_over_lines_is_whole_again_and_one_that_is_none_is_not_repeated() -> None:
+    assert find_access("https://host", "mgt_ab\r\n  cd\n").token == "mgt_abcd"
+    for token in ("mgt_s3cret\x00", "mgt_s3crét", "mgt_s3cret\udcff"):
+        with pytest.raises(Unauthorized) as refused:
+            find_access("https://host", token)
+        assert "s3cr" not in str(refused.value)
 
 
 @pytest.mark.parametrize("pin", ["zz", "00", "00:11"])
