@@ -108,16 +108,27 @@ class Doors(Forkable):
                 patience.pause(_unreachable(self._address, error))
             except (Unreachable, Unavailable, TooManyRequests) as error:
                 patience.pause(error)
+            except (KeyboardInterrupt, SystemExit):
+                self._drop()  # half an answer is on its way there: the next call would find the connection taken
+                raise
 
     def read(self, path: str, *, accept: str, query: Mapping[str, object] | None = None) -> Iterator[bytes]:
-        """Stream a body in pieces of at most 1 MiB."""
+        """Stream a body in pieces of at most 1 MiB. Whoever stops before its end ends the connection."""
+        ended = False
+        connection: http.client.HTTPSConnection | None = None
         try:
             response = self._send("GET", _target(path, query), None, {"Accept": accept}, CALL_TIMEOUT_S, True)
+            connection = self._own.connection
             while piece := response.read1(1 << 20):  # what is there: a stream of events is not to wait for more
                 yield piece
+            ended = True
         except _BROKEN as error:
-            self._drop()
+            if connection is None:
+                self._drop()
             raise _unreachable(self._address, error) from error
+        finally:
+            if not ended:
+                self._forget(connection)
 
     def close(self) -> None:
         """Close the connections of all threads."""
@@ -186,6 +197,10 @@ class Doors(Forkable):
         """Forget this thread's connection."""
         connection: http.client.HTTPSConnection | None = getattr(self._own, "connection", None)
         self._own.connection = None
+        self._forget(connection)
+
+    def _forget(self, connection: http.client.HTTPSConnection | None) -> None:
+        """Close a connection, of whatever thread: that one opens another."""
         if connection is not None:
             connection.close()
             with self._lock:
