@@ -6,17 +6,22 @@ A command is a function with Typer's annotations, or a Typer group, in a module 
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
-from moregpu.errors import InvalidRequest, MoreGPUError
+from moregpu.errors import InvalidRequest, MoreGPUError, StateRefused
 
 PROGRAM = "moregpu"
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What writing to a full disk raises, standard output among it."""
 
 _MISTYPED: Any = typer.BadParameter.__mro__[1]
 """The command line library's `UsageError`, which Typer does not name."""
@@ -65,6 +70,7 @@ def main() -> NoReturn:
     from moregpu.cli.metavars import name_values
 
     arguments = sys.argv[1:]
+    _say_into_nothing_where_nobody_listens()
     try:
         command = typer.main.get_command(build(arguments))
         name_values(command)
@@ -74,7 +80,20 @@ def main() -> NoReturn:
     except MoreGPUError as error:
         _show(error, as_json="--json" in arguments)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _show(StateRefused(f"it cannot be written: {error.strerror}", "make room there"), as_json=False)
+        sys.exit(StateRefused.exit_code)
     sys.exit(0)
+
+
+def _say_into_nothing_where_nobody_listens() -> None:
+    """Give a command that was started without standard output or errors (`>&-`, some services) what leads nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (to the end of the process)
+            setattr(sys, name, nowhere)
 
 
 def _run_for_a_program(command: Any) -> NoReturn:

@@ -135,6 +135,59 @@ def test_what_was_typed_wrong_is_one_json_object_too(home: Path, arguments: list
     assert shown.stderr == ""
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="where /dev/full is")
+@pytest.mark.parametrize("arguments", [["version"], ["config", "show"], ["config", "show", "--json"], ["--help"]])
+def test_a_full_disk_under_standard_output_is_one_line(home: Path, arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "moregpu", *arguments],
+            env=os.environ | {"MOREGPU_HOME": str(home)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 9
+    assert "No space left" in done.stderr and "Traceback" not in done.stderr
+
+
+_AND_LOOK = """
+import sys
+from moregpu.__main__ import main
+try:
+    main()
+finally:
+    sys.stdout.isatty()
+"""
+"""Runs the command and asks of standard output what a table asks."""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell closes it")
+@pytest.mark.parametrize("arguments", ["config show", "jobs", "version"])
+def test_without_standard_output_a_command_does_what_it_does(home: Path, arguments: str) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"exec \"$0\" -c '{_AND_LOOK}' {arguments} >&-", sys.executable],
+        env=os.environ | {"MOREGPU_HOME": str(home)},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == (2 if arguments == "jobs" else 0)  # there is no pool
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_while_a_command_is_loaded_is_no_traceback(home: Path, tmp_path: Path) -> None:
+    """What interrupts the first import stands for a finger that is quick."""
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run(
+        [sys.executable, "-c",
+         "import sys; sys.path[:0] = [sys.argv.pop(1)]; from moregpu.__main__ import main; main()",
+         str(tmp_path), "version"],
+        env=os.environ | {"MOREGPU_HOME": str(home)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 @pytest.mark.slow
 def test_files_that_are_no_arrays_are_refused_before_anything_is_sent(home: Path, tmp_path: Path) -> None:
     """A pickle inside an .npy is code: it is refused, not run."""
