@@ -28,7 +28,7 @@ import msgspec
 from moregpu.coordinator.archive import ArchiveWriter, Entry, entries
 from moregpu.coordinator.state import STATE_VERSION, held_empty, make_restored, one_backup, sealed_under
 from moregpu.coordinator.store import database
-from moregpu.errors import Conflict, NotConfigured, OutOfSpace, StateRefused, VersionMismatch
+from moregpu.errors import Conflict, InvalidRequest, NotConfigured, OutOfSpace, StateRefused, VersionMismatch
 from moregpu.platform.private import private_folder
 from moregpu.platform.secrets import TokenStore
 
@@ -67,16 +67,15 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 def back_up(state: Path, file: Path, passphrase: str, tokens: TokenStore | None = None) -> Summary:
     """Write the pool of a state folder to a new file. `tokens`: where the wrapping key lies.
 
-    Raises `NotConfigured` where no pool is, `Conflict` for a file that exists, `StateRefused`, `KeyringLocked`,
-    `OutOfSpace`. A file that was begun and not finished is deleted.
+    Raises `NotConfigured` where no pool is, `Conflict` for a file that exists, `InvalidRequest` for one that cannot be
+    made, `StateRefused`, `KeyringLocked`, `OutOfSpace`. A file that was begun and not finished is deleted.
     """
     state = state.expanduser().absolute()
     if not (state / DATABASE).exists():
         raise NotConfigured(f"there is no pool in {state}", "name its folder: --state DIR")
-    if file.exists():
-        raise Conflict(f"{file} exists", "a backup never replaces another: give it a name of its own")
+    _refuse_unwritable(file)
     id, wrap_key = sealed_under(state, tokens)
-    begun = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    begun = file.with_name(f".{file.name[:50]}.{secrets.token_hex(8)}")
     try:
         with _no_space(file.parent), one_backup(state), _held(state) as held:
             about = About(
@@ -97,6 +96,22 @@ def back_up(state: Path, file: Path, passphrase: str, tokens: TokenStore | None 
     return summary
 
 
+def _refuse_unwritable(file: Path) -> None:
+    """Say before the pool is copied that there can be no such file. Raises `Conflict`, `InvalidRequest`."""
+    try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            file.lstat()  # raises for a name that is too long
+            raise Conflict(f"{file} exists", "a backup never replaces another: give it a name of its own")
+    except OSError as error:
+        raise InvalidRequest(f"{file} cannot be written: {error.strerror}", "choose another place") from error
+    if not file.parent.is_dir():
+        raise InvalidRequest(f"{file} cannot be written: there is no folder {file.parent}", "make it first")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise InvalidRequest(
+            f"{file} cannot be written: nobody lets you write to {file.parent}", "choose another place"
+        )
+
+
 def restore(file: Path, state: Path, passphrase: str, tokens: TokenStore | None = None) -> Summary:
     """Make an empty folder the pool that a backup holds: same identity, keys, jobs, workers, tokens.
 
@@ -105,13 +120,21 @@ def restore(file: Path, state: Path, passphrase: str, tokens: TokenStore | None 
     """
     state = state.expanduser().absolute()
     if not file.is_file():
-        raise NotConfigured(f"there is no file {file}", "name the file that `moregpu backup` wrote")
-    with held_empty(state), _no_space(state):
-        try:
-            return _unpack(file, state, passphrase, tokens)
-        except BaseException:
-            _empty(state)
-            raise
+        raise NotConfigured(f"there is no file {file}", "name the file that `moregpu pool backup` wrote")
+    if state.exists() and not state.is_dir():
+        raise StateRefused(f"{state} cannot be used: it is no folder", "give the pool that comes back one: --state DIR")
+    try:
+        with held_empty(state), _no_space(state):
+            try:
+                return _unpack(file, state, passphrase, tokens)
+            except BaseException:
+                _empty(state)
+                raise
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        raise StateRefused(
+            f"{error.filename or state} cannot be used: {error.strerror}",
+            "give the pool that comes back a folder of its own: --state DIR",
+        ) from error
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------

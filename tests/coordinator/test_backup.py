@@ -18,7 +18,15 @@ from moregpu.coordinator.archive import ArchiveWriter, entries
 from moregpu.coordinator.backup import ABOUT, About, back_up, restore
 from moregpu.coordinator.state import STATE_VERSION, open_state
 from moregpu.coordinator.store import database
-from moregpu.errors import Conflict, NotConfigured, OutOfSpace, StateRefused, VersionMismatch, WrongPassphrase
+from moregpu.errors import (
+    Conflict,
+    InvalidRequest,
+    NotConfigured,
+    OutOfSpace,
+    StateRefused,
+    VersionMismatch,
+    WrongPassphrase,
+)
 
 PASSPHRASE = "correct horse battery"
 
@@ -142,6 +150,30 @@ def test_a_backup_replaces_nothing(pool: Path, tmp_path: Path) -> None:
     with pytest.raises(Conflict, match="exists"):
         back_up(pool, tmp_path / "file", PASSPHRASE)
     assert (tmp_path / "file").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("name", ["none/x", "file/x", "x" * 300])
+def test_a_place_that_cannot_be_written_is_told_before_the_pool_is_copied(
+    pool: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(InvalidRequest, match="cannot be written"):
+        back_up(pool, tmp_path / name, PASSPHRASE)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_the_longest_name_is_one(pool: Path, tmp_path: Path) -> None:
+    back_up(pool, tmp_path / ("x" * 255), PASSPHRASE)
+    assert (tmp_path / ("x" * 255)).is_file()
+
+
+@pytest.mark.parametrize("name", ["file", "file/x"])
+def test_a_pool_comes_back_into_no_file(pool: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_bytes(b"kept")
+    back_up(pool, tmp_path / "backup", PASSPHRASE)
+    with pytest.raises(StateRefused, match="cannot be used"):
+        restore(tmp_path / "backup", tmp_path / name, PASSPHRASE)
+    assert (tmp_path / "file").read_bytes() == b"kept"
 
 
 def test_where_no_pool_is_there_is_nothing_to_back_up(tmp_path: Path) -> None:
