@@ -119,7 +119,7 @@ class PoolDesk:
         """What functions printed."""
         self.attendance: Attendance = Attendance(self._chores, store, self._cancel_job)
         """Who follows the jobs that end with their submitter."""
-        self._views = Views(store, self._fleet, config)
+        self._views = Views(store, self._fleet, clock, config)
         self._roster = Roster(store, self._fleet, self._views, self._presence, self._hub, self._dispatch.wake)
         self._unsubscribe: list[Callable[[], None]] = []
 

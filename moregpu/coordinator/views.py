@@ -10,7 +10,7 @@ import msgspec
 from moregpu.coordinator.fitting import fits, waiting_reason
 from moregpu.coordinator.fleet import Fleet, Member, lower, sees_our_leaf
 from moregpu.coordinator.limits import DeskConfig
-from moregpu.coordinator.protocol import Principal
+from moregpu.coordinator.protocol import Clock, Principal
 from moregpu.coordinator.retention import kept_until
 from moregpu.coordinator.session import WorkerSession
 from moregpu.coordinator.store.protocol import JobRow, Store, TaskRow, WorkerRow
@@ -32,9 +32,10 @@ TASKS_LISTED = 64
 class Views:
     """Makes views from rows and from who is connected."""
 
-    def __init__(self, store: Store, fleet: Fleet, config: DeskConfig) -> None:
+    def __init__(self, store: Store, fleet: Fleet, clock: Clock, config: DeskConfig) -> None:
         self._store = store
         self._fleet = fleet
+        self._clock = clock
         self._config = config
 
     async def job(self, who: Principal, job: JobRow, *, detail: bool) -> JobView:
@@ -119,11 +120,15 @@ class Views:
             busy_s=row.busy_s,
             round_trip_s=session.round_trip_s or None if session is not None else None,
             connected_at=member.connected_at if member is not None else None,
-            seen_at=row.seen_at or None,
+            # The row is written when a worker comes or goes, not with each heartbeat.
+            seen_at=(row.seen_at if session is None else self._on_the_wall(session.heard)) or None,
             enrolled_at=row.enrolled_at,
             tls_ends_here=member is None or sees_our_leaf(member.hello, self._config.leaves),
             consent=row.consent,
         )
+
+    def _on_the_wall(self, monotonic: float) -> float:
+        return self._clock.wall() - (self._clock.monotonic() - monotonic)
 
     def _waiting_reason(self, job: JobRow, tasks: list[TaskRow]) -> str:
         if job.state in JOB_ENDED:

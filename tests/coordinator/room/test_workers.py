@@ -427,3 +427,21 @@ def test_what_the_owner_said_at_the_door_does_not_come_back_as_the_admins_wish(t
             assert worker.policy is not None and worker.policy.limits == Limits(ceiling=1.0)
 
     asyncio.run(run())
+
+
+def test_a_worker_was_seen_when_it_was_heard_last_not_when_it_came(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with room(tmp_path, lag_s=1e9, silence_s=1e9) as here:
+            worker = await here.worker()
+            here.clock.ahead_s += 3600.0
+            before = here.clock.wall()
+            await worker.heartbeat([])
+            session = here.desk._fleet.get(worker.id).session
+            await here.until(lambda: here.clock.monotonic() - session.heard < 3600.0)
+            (view,) = await here.desk.workers()
+            assert view.seen_at is not None and before - 1.0 < view.seen_at <= here.clock.wall()
+            await here.hang_up(worker)
+            (view,) = await here.desk.workers()
+            assert view.seen_at is not None and before - 1.0 < view.seen_at <= here.clock.wall()
+
+    asyncio.run(run())
