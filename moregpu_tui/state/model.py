@@ -19,7 +19,7 @@ Look = Literal["ready", "busy", "throttled", "draining", "offline", "paused", "s
 LOOKS: tuple[Look, ...] = get_args(Look)
 
 NOT_STEPPING_BACK = frozenset({"", "being measured", "at the ceiling you set", "nobody is using this machine"})
-"""Reasons that a worker gives while it does not step back for its owner."""
+"""Reasons that a worker gives while it does not step back for its owner; what follows a semicolon is added to them."""
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -80,7 +80,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             return "paused"
         if self.draining:
             return "draining"
-        if self.reason not in NOT_STEPPING_BACK:
+        if self.reason.partition("; ")[0] not in NOT_STEPPING_BACK:
             return "paused" if self.reason.startswith("paused") else "throttled"
         return "busy" if self.leases else "ready"
 

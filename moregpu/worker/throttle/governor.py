@@ -35,11 +35,12 @@ class Governor:
             return allowed
         duty = self._controller.decide(signals, now)
         if duty.value < LEAST:
-            return Decision(value=0.0, reason=_words(duty.reason, owner, admin))
-        return Decision(value=duty.value, reason=_words(duty.reason, owner, admin))
+            return Decision(value=0.0, reason=words(duty.reason, owner, admin))
+        return Decision(value=duty.value, reason=words(duty.reason, owner, admin))
 
 
-def _words(reason: Reason, owner: Limits, admin: Limits) -> str:
+def words(reason: Reason, owner: Limits, admin: Limits) -> str:
+    """A reason in words for the owner, with the admin's part in it."""
     if reason in _AT_THE_CEILING and admin.ceiling < owner.ceiling:
         return f"{reason}; the pool's admin asks for no more than {admin.ceiling:.0%}"
     return str(reason)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moregpu.wire.api import Event
+from moregpu.wire.messages import Limits
+from moregpu.worker.throttle.controller import Reason
+from moregpu.worker.throttle.governor import words
 from moregpu_tui.state.events import Happened, Input, JobRow, Live, Replaced, WorkerRow, happened
 from moregpu_tui.state.model import Job, PoolState, Worker
 from moregpu_tui.state.reduce import MAX_LOG, MIN_OTHERS, reduce
@@ -187,6 +191,13 @@ def test_a_worker_that_steps_back_is_drawn_at_once() -> None:
     state, changed = reduce(state, [live("w-A", 2.0, reason="you are using this machine")])
     assert state.workers["w-A"].look == "throttled"
     assert changed.urgent == {"w-A"}
+
+
+@pytest.mark.parametrize("reason", [Reason.FREE, Reason.CEILING])
+def test_a_worker_that_keeps_to_the_admins_ceiling_does_not_step_back(reason: Reason) -> None:
+    told = words(reason, Limits(ceiling=0.85), Limits(ceiling=0.7))
+    assert told.endswith("the pool's admin asks for no more than 70%")
+    assert Worker(id="w-A", connected=True, reason=told).look == "ready"
 
 
 def test_nothing_new_changes_nothing() -> None:
