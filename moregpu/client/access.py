@@ -16,6 +16,10 @@ DEFAULT_PORT = 8787
 URL_VARIABLES = ("MOREGPU_URL", "MOREGPU_BASE", "MOREGPU_SERVER")
 TOKEN_VARIABLE = "MOREGPU_ADMIN_TOKEN"  # noqa: S105 — the name of a variable
 CLIENT_LINE = "MGPUC1-"
+NO_PROFILE = (
+    "start a pool here: moregpu serve; or reach somebody's: moregpu login, with the line that its admin made by"
+    " `moregpu token create`"
+)
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +92,7 @@ def _from_profile(name: str) -> Access:
     profile = load_profile(name)
     if profile is None:
         known = profile_names()
-        hint = f"profiles here: {', '.join(known)}" if known else "start a pool with: moregpu serve"
+        hint = f"profiles here: {', '.join(known)}" if known else NO_PROFILE
         raise NotConfigured(f"no pool is set up here (there is no profile {name!r})", hint)
     token = profile.token or (TokenStore().get(profile.token_ref) if profile.token_ref else None)
     if not token:

@@ -87,9 +87,10 @@ def test_a_profile_gives_url_pin_and_token(home: Path) -> None:
     assert find_access("https://lab:5") == Access(addresses=("lab:5",), pin=PIN, token=TOKEN)
 
 
-def test_no_pool_at_all_says_how_to_start_one(home: Path) -> None:
-    with pytest.raises(NotConfigured, match="moregpu serve"):
+def test_no_pool_at_all_says_how_to_start_one_and_how_to_reach_one(home: Path) -> None:
+    with pytest.raises(NotConfigured, match="moregpu serve") as nothing:
         find_access()
+    assert "moregpu login" in (nothing.value.hint or ""), "nor how somebody reaches the pool of another machine"
     with pytest.raises(NotConfigured, match="MOREGPU_ADMIN_TOKEN"):
         find_access("https://pool:1")
     with pytest.raises(NotConfigured, match="MOREGPU_URL"):
