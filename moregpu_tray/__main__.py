@@ -12,6 +12,8 @@ from moregpu.errors import MoreGPUError
 NAME = "tray"
 """Of the single instance."""
 
+START_IT = "Start it: moregpu-tray (without a screen: moregpu-tray --headless)"
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; no error shows a traceback: a defect's goes to the log."""
@@ -190,7 +192,7 @@ def _status(given: argparse.Namespace) -> int:
     elif report is not None:
         _print(report)
     else:
-        _say("moregpu-tray does not run. Start it: moregpu-tray")
+        _say(f"moregpu-tray does not run. {START_IT}")
     return 0 if report is not None else 1
 
 
@@ -253,7 +255,7 @@ def _autostart(given: argparse.Namespace) -> int:
     if autostart.is_enabled():
         _say("it starts at login")
     elif services.is_enabled():
-        _say("it runs as a service, without an icon")
+        _say("it starts as a service, without an icon")
     else:
         _say("it starts when you start it")
     return 0
@@ -297,7 +299,7 @@ def _ordered(request: dict[str, Any]) -> int:
 
     report = ask(NAME, request)
     if report is None:
-        sys.stderr.write("moregpu-tray: it does not run\n")
+        sys.stderr.write(f"moregpu-tray: it does not run. {START_IT}\n")
         return 1
     return _answered(report)
 

@@ -83,7 +83,10 @@ def enable(argv: Sequence[str] | None = None) -> str:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(unit(argv))
     if not _call("systemctl", "--user", "daemon-reload") or not _call("systemctl", "--user", "enable", "--now", UNIT):
-        return f"the unit is written, but systemd did not take it; once it runs: systemctl --user enable --now {UNIT}"
+        raise Unavailable(
+            f"systemd did not take the unit {file}, which stays there",
+            f"where systemd runs for you: systemctl --user enable --now {UNIT}; without it: moregpu-tray --headless",
+        )
     return "to keep it running while nobody is logged in: loginctl enable-linger"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from moregpu.errors import Unavailable
 from moregpu.platform import autostart, services
 
 AWKWARD = ["/opt/More GPU/moregpu-tray", "100%", 'a"b', "$HOME", "back\\slash", "`id`"]
@@ -34,7 +35,8 @@ def test_on_and_off(config: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="systemd")
-def test_a_service_and_autostart_are_never_on_together(config: Path) -> None:
+def test_a_service_and_autostart_are_never_on_together(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "_call", lambda *command: True)
     services.enable(["/usr/bin/moregpu-tray", "--headless"])
     assert services.is_enabled()
     autostart.enable(["/usr/bin/moregpu-tray"])
@@ -43,6 +45,16 @@ def test_a_service_and_autostart_are_never_on_together(config: Path) -> None:
     assert (autostart.is_enabled(), services.is_enabled()) == (False, True)
     services.disable()
     assert not services.is_enabled()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="systemd")
+def test_a_service_that_systemd_does_not_take_is_no_success_and_says_what_to_do(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "_call", lambda *command: False)
+    with pytest.raises(Unavailable, match="--headless") as refused:
+        services.enable(["/usr/bin/moregpu-tray", "--headless"])
+    assert str(services.place()) in refused.value.detail and services.place().exists()
 
 
 def unquoted(text: str) -> list[str]:
