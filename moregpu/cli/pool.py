@@ -36,7 +36,12 @@ def invite(
     auto_approve: Annotated[
         bool, typer.Option("--auto-approve", help="Let its workers in at once, where it has several uses.")
     ] = False,
-    listed: Annotated[bool, typer.Option("--list", help="Make none: list those that can still be used.")] = False,
+    listed: Annotated[
+        bool,
+        typer.Option(
+            "--list", help="Make none: list those that can still be used, and those that were used within a day."
+        ),
+    ] = False,
     withdraw: Annotated[str | None, typer.Option(metavar="ID", help="Make none: end this one.")] = None,
     as_json: JsonOption = False,
     profile: ProfileOption = None,
@@ -80,8 +85,8 @@ def _show_invites(found: list[InviteView], as_json: bool) -> None:
             [
                 one.id,
                 "anybody" if one.owner in ("", one.id) else one.owner,
-                one.uses_left,
-                seconds(max(0.0, one.expires_at - time.time())),
+                one.uses_left or "used",
+                seconds(left) if (left := one.expires_at - time.time()) > 0.0 else "expired",
                 ", ".join(one.groups),
             ]
             for one in found

@@ -30,6 +30,13 @@ def test_an_admin_manages_a_worker(road: LoopbackPool, pool: Pool) -> None:
     assert told(road, "worker", "set", "anna", code=2)["error"]["type"] == "invalid-request"
 
 
+def test_invites_that_were_used_are_listed_as_used(road: LoopbackPool, pool: Pool) -> None:
+    left = {one["id"]: one["uses_left"] for one in told(road, "invite", "--list")}
+    shown = dict(row.split()[0:3:2] for row in road.run("invite", "--list").stdout.splitlines()[1:])
+    assert shown == {id: str(uses) if uses else "used" for id, uses in left.items()}
+    assert "used" in shown.values()
+
+
 def test_the_pool_is_described_and_renamed(road: LoopbackPool, pool: Pool) -> None:
     before = told(road, "pool", "info")["name"]
     assert told(road, "pool", "rename", "attic")["name"] == "attic"
