@@ -1,4 +1,4 @@
-"""`moregpu worker …`: what an admin does to one worker, by its name or its id."""
+"""`moregpu worker …`: what an admin does to workers, by their names or ids."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from moregpu.wire.api import WorkerChange, WorkerView
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 WorkerArgument = Annotated[str, typer.Argument(help="Its name, its id, or a beginning of the id that is unique.")]
+WorkersArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="WORKER...", help="Names, ids, or beginnings of ids that are unique; one or several."),
+]
 
 
 @app.callback()
@@ -22,32 +26,32 @@ def worker() -> None:
 
 
 @app.command()
-def pause(worker: WorkerArgument, as_json: JsonOption = False, profile: ProfileOption = None) -> None:
+def pause(workers: WorkersArgument, as_json: JsonOption = False, profile: ProfileOption = None) -> None:
     """Give it nothing; what it runs is handed back."""
-    _act(worker, "pause", as_json, profile)
+    _act(workers, "pause", as_json, profile)
 
 
 @app.command()
-def resume(worker: WorkerArgument, as_json: JsonOption = False, profile: ProfileOption = None) -> None:
+def resume(workers: WorkersArgument, as_json: JsonOption = False, profile: ProfileOption = None) -> None:
     """Let it work again."""
-    _act(worker, "resume", as_json, profile)
+    _act(workers, "resume", as_json, profile)
 
 
 @app.command()
-def drain(worker: WorkerArgument, as_json: JsonOption = False, profile: ProfileOption = None) -> None:
+def drain(workers: WorkersArgument, as_json: JsonOption = False, profile: ProfileOption = None) -> None:
     """Let it finish what it runs, and give it nothing new."""
-    _act(worker, "drain", as_json, profile)
+    _act(workers, "drain", as_json, profile)
 
 
 @app.command()
-def approve(worker: WorkerArgument, as_json: JsonOption = False, profile: ProfileOption = None) -> None:
+def approve(workers: WorkersArgument, as_json: JsonOption = False, profile: ProfileOption = None) -> None:
     """Take in a worker that waits for it, or trust again one that was put aside."""
-    _act(worker, "approve", as_json, profile)
+    _act(workers, "approve", as_json, profile)
 
 
 @app.command("set")
 def change(
-    worker: WorkerArgument,
+    workers: WorkersArgument,
     name: Annotated[str | None, typer.Option(help="What the pool calls it.")] = None,
     ceiling: Annotated[
         float | None, typer.Option(min=0.05, max=1.0, help="Highest share of a device; its owner's limit stands.")
@@ -66,7 +70,9 @@ def change(
     )
     if change == WorkerChange():
         raise InvalidRequest("nothing to change", "give --name, --ceiling, --schedule or --group")
-    _change(worker, change, as_json, profile)
+    if name is not None and len(workers) > 1:
+        raise InvalidRequest("one name for several workers", "give --name with one worker")
+    _change(workers, change, as_json, profile)
 
 
 @app.command()
@@ -86,20 +92,23 @@ def remove(
 
 
 def _act(
-    worker: str, action: Literal["pause", "resume", "drain", "approve"], as_json: bool, profile: str | None
+    workers: list[str], action: Literal["pause", "resume", "drain", "approve"], as_json: bool, profile: str | None
 ) -> None:
-    _change(worker, WorkerChange(action=action), as_json, profile)
+    _change(workers, WorkerChange(action=action), as_json, profile)
 
 
-def _change(worker: str, change: WorkerChange, as_json: bool, profile: str | None) -> None:
+def _change(workers: list[str], change: WorkerChange, as_json: bool, profile: str | None) -> None:
     with reach(profile) as pool:
-        view = pool.change_worker(find_one(pool.workers(), worker).id, change)
+        known = pool.workers()
+        # All are found before the first is changed: a name that was mistyped changes nothing.
+        views = [pool.change_worker(id, change) for id in dict.fromkeys(find_one(known, name).id for name in workers)]
     if as_json:
-        print_json(view)
+        print_json(views[0] if len(workers) == 1 else views)
         return
-    limits = view.limits
-    groups = f", groups {' '.join(view.groups)}" if view.groups else ""
-    say("{} is {}: ceiling {}, {}{}", view.name, view.state, f"{limits.ceiling:.0%}", limits.schedule, groups)
+    for view in views:
+        limits = view.limits
+        groups = f", groups {' '.join(view.groups)}" if view.groups else ""
+        say("{} is {}: ceiling {}, {}{}", view.name, view.state, f"{limits.ceiling:.0%}", limits.schedule, groups)
 
 
 def find_one(workers: list[WorkerView], named: str) -> WorkerView:

@@ -30,6 +30,17 @@ def test_an_admin_manages_a_worker(road: LoopbackPool, pool: Pool) -> None:
     assert told(road, "worker", "set", "anna", code=2)["error"]["type"] == "invalid-request"
 
 
+def test_an_admin_manages_several_workers_at_once_and_a_mistyped_name_changes_none(
+    road: LoopbackPool, pool: Pool
+) -> None:
+    names = ("anna", "ben", "anna")
+    assert [view["state"] for view in told(road, "worker", "pause", *names)] == ["paused", "paused"]
+    assert told(road, "worker", "resume", "anna", "zoe", code=4)["error"]["type"] == "not-found"
+    assert {worker["state"] for worker in told(road, "workers")} == {"paused"}
+    assert [view["state"] for view in told(road, "worker", "resume", *names)] == ["online", "online"]
+    assert told(road, "worker", "set", "anna", "ben", "--name", "x", code=2)["error"]["type"] == "invalid-request"
+
+
 def test_invites_that_were_used_are_listed_as_used(road: LoopbackPool, pool: Pool) -> None:
     left = {one["id"]: one["uses_left"] for one in told(road, "invite", "--list")}
     shown = dict(row.split()[0:3:2] for row in road.run("invite", "--list").stdout.splitlines()[1:])
