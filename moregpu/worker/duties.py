@@ -19,6 +19,7 @@ from moregpu.worker.limits import WorkerLimits
 from moregpu.worker.probes.cpu import CpuLoad
 from moregpu.worker.probes.gpu import find_cards
 from moregpu.worker.probes.senses import Senses
+from moregpu.worker.throttle.controller import to_others
 from moregpu.worker.throttle.devices import Kind, Throttle
 from moregpu.worker.throttle.duty import Decision, fixed_duty
 
@@ -139,13 +140,13 @@ class Duties:
         return self._kinds.get(device, "cpu")
 
     def told(self, now: float) -> tuple[dict[str, float], str]:
-        """What the pool is to believe: the share of each device that is not put aside, and why."""
+        """What the pool is to believe: the share of each device that is not put aside, and why as people read it."""
         usable = self._usable()
         if self._throttle is None:
-            return dict.fromkeys(usable, self.decision.value), self.decision.reason
+            return dict.fromkeys(usable, self.decision.value), to_others(self.decision.reason)
         means = {device: self._throttle.tell(self._kinds[device], now) for device in usable}
         best = max(means.values(), key=lambda mean: mean.value, default=self.decision)
-        return {device: mean.value for device, mean in means.items()}, best.reason
+        return {device: mean.value for device, mean in means.items()}, to_others(best.reason)
 
     def _usable(self) -> list[str]:
         return [device for device in self._kinds if device not in self._aside]

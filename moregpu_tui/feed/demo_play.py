@@ -157,7 +157,7 @@ class Play:
             if reason and chance.random() < 0.08:
                 reason = ""
             elif not reason and chance.random() < 0.012:
-                reason = chance.choice(["you are using this machine", "leaving room for your programs"])
+                reason = chance.choice(["its owner is using it", "leaving room for its owner's programs"])
         working = worker.state in ("online", "draining")
         duty = max(0.0, min(worker.limits.ceiling, 0.85 - load if not reason else 0.2 - 0.1 * load)) if working else 0.0
         leases = worker.leases if working else 0

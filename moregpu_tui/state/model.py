@@ -18,7 +18,12 @@ Look = Literal["ready", "busy", "throttled", "draining", "offline", "paused", "s
 
 LOOKS: tuple[Look, ...] = get_args(Look)
 
-NOT_STEPPING_BACK = frozenset({"", "being measured", "at the ceiling you set", "nobody is using this machine"})
+NOT_STEPPING_BACK = frozenset(
+    {
+        "", "being measured", "at the ceiling its owner set", "nobody is using it",
+        "at the ceiling you set", "nobody is using this machine",  # what earlier versions said
+    }
+)  # fmt: skip
 """Reasons that a worker gives while it does not step back for its owner; what follows a semicolon is added to them."""
 
 

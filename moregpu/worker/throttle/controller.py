@@ -58,6 +58,22 @@ class Reason(StrEnum):
     PAUSED = "paused by you"
 
 
+_TO_OTHERS: dict[str, str] = {
+    Reason.FREE: "nobody is using it",
+    Reason.SHARED: "leaving room for its owner's programs",
+    Reason.INPUT: "its owner is using it",
+    Reason.UNKNOWN: "cannot tell whether its owner is there",
+    Reason.CEILING: "at the ceiling its owner set",
+    Reason.PAUSED: "paused by the owner",
+}
+
+
+def to_others(words: str) -> str:
+    """Words for the owner as the pool's people read them: "you" is not they."""
+    reason, then, added = words.partition("; ")
+    return f"{_TO_OTHERS.get(reason, reason)}{then}{added}"
+
+
 class Load(msgspec.Struct, frozen=True, kw_only=True):
     """One sample of a device over the last period: shares 0–1 of its whole capacity."""
 

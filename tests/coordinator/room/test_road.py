@@ -164,11 +164,11 @@ def test_a_job_whose_only_worker_rests_says_what_that_worker_waits_for(tmp_path:
     async def run() -> None:
         async with room(tmp_path) as here:
             worker = await here.worker(name="anna")
-            await worker.heartbeat([], duty=0.0, reason="leaving room for your programs")
+            await worker.heartbeat([], duty=0.0, reason="leaving room for its owner's programs")
             await here.until(lambda: here.desk._fleet.get(worker.id).session.resting)
             row = await here.submit(await here.spec("matmul", *product(4, 4, 4)), wait_s=0.0)
             reason = (await here.desk.view(ANN, row)).waiting_reason
-            assert reason == "anna gives nothing now: leaving room for your programs"
+            assert reason == "anna gives nothing now: leaving room for its owner's programs"
             await worker.heartbeat([])
             assert (await here.ended(row)).state is JobState.DONE
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from moregpu.wire.api import Event
 from moregpu.wire.messages import Limits
-from moregpu.worker.throttle.controller import Reason
+from moregpu.worker.throttle.controller import Reason, to_others
 from moregpu.worker.throttle.governor import words
 from moregpu_tui.state.events import Happened, Input, JobRow, Live, Replaced, WorkerRow, happened
 from moregpu_tui.state.model import Job, PoolState, Worker
@@ -188,7 +188,7 @@ def test_live_figures_of_the_latest_moment_win() -> None:
 
 def test_a_worker_that_steps_back_is_drawn_at_once() -> None:
     state, _ = reduce(PoolState(), [WorkerRow(seq=1, worker=Worker(id="w-A", connected=True))])
-    state, changed = reduce(state, [live("w-A", 2.0, reason="you are using this machine")])
+    state, changed = reduce(state, [live("w-A", 2.0, reason=to_others(Reason.INPUT))])
     assert state.workers["w-A"].look == "throttled"
     assert changed.urgent == {"w-A"}
 
@@ -197,7 +197,8 @@ def test_a_worker_that_steps_back_is_drawn_at_once() -> None:
 def test_a_worker_that_keeps_to_the_admins_ceiling_does_not_step_back(reason: Reason) -> None:
     told = words(reason, Limits(ceiling=0.85), Limits(ceiling=0.7))
     assert told.endswith("the pool's admin asks for no more than 70%")
-    assert Worker(id="w-A", connected=True, reason=told).look == "ready"
+    assert Worker(id="w-A", connected=True, reason=to_others(told)).look == "ready"
+    assert Worker(id="w-A", connected=True, reason=told).look == "ready", "as a worker of an earlier version says it"
 
 
 def test_nothing_new_changes_nothing() -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import pytest
+
 from moregpu.wire.messages import Limits
-from moregpu.worker.throttle.controller import ACTIVE_DUTY, Load, Signals
+from moregpu.worker.duties import Duties
+from moregpu.worker.throttle.controller import ACTIVE_DUTY, Load, Reason, Signals
 from moregpu.worker.throttle.devices import Throttle
+from moregpu.worker.throttle.duty import Decision
 
 NOON = datetime(2026, 11, 30, 12, 0)
 
@@ -44,3 +48,14 @@ def test_what_was_told_is_told_until_it_says_something_new() -> None:
     throttle.tell("gpu", 21.1)
     throttle.decide(Limits(), Limits(ceiling=1.0), NOON, Signals(idle_s=0.11), 20.2)
     assert throttle.tell("gpu", 21.2).reason != first.reason
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_the_pool_is_told_why_in_words_that_mean_the_owner_whoever_reads_them(reason: Reason) -> None:
+    duties = Duties(Limits(), lambda: None, yields=False)
+    duties._kinds = {"cpu": "cpu"}
+    duties.limits.decision = Decision(value=0.5, reason=f"{reason}; the pool's admin asks for no more than 50%")
+    shares, told = duties.told(0.0)
+    assert shares == {"cpu": 0.5}
+    assert not {"you", "your"} & set(told.split()) and "this machine" not in told
+    assert told.endswith("; the pool's admin asks for no more than 50%")
