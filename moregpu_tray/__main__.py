@@ -21,7 +21,9 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         status = given.run(given)
     except MoreGPUError as error:
-        sys.stderr.write(f"moregpu-tray: {_clean(str(error))}\n")
+        sys.stderr.write(f"moregpu-tray: {_clean(error.detail)}\n")
+        if error.hint:
+            sys.stderr.write(f"  → {_clean(error.hint)}\n")
         status = error.exit_code
     except (KeyboardInterrupt, BrokenPipeError):
         status = 130
