@@ -48,14 +48,16 @@ def jobs(
         print_json(found)
         return
     characters = _enough([view.id for view in found]) if sys.stdout.isatty() else None
+    several = len({view.submitter for view in found}) > 1
     print_table(
-        ["JOB", "STATE", "RESULT", "AGE", "WHAT", "NAME"],
+        ["JOB", "STATE", "RESULT", "AGE", *(["BY"] if several else []), "WHAT", "NAME"],
         [
             [
                 view.id[:characters],
                 f"running {view.grains_done}/{view.grains}" if view.state is JobState.RUNNING else view.state,
                 _result(view),
                 seconds(max(0.0, time.time() - view.created_at)),
+                *([view.submitter_name or view.submitter] if several else []),
                 view.summary or view.kind,
                 view.name,
             ]
@@ -191,6 +193,7 @@ def show_job(view: JobView, signed: dict[str, int]) -> None:
         [
             ("job", view.id),
             ("name", view.name),
+            ("by", view.submitter_name or view.submitter),
             ("what", view.summary or view.kind),
             ("state", view.state),
             ("waiting", view.waiting_reason if view.state not in JOB_ENDED else ""),

@@ -50,6 +50,7 @@ class Views:
             name=job.spec.name,
             state=job.state,
             submitter=job.submitter,
+            submitter_name=job.submitter_name,
             created_at=job.created_at,
             started_at=job.started_at,
             ended_at=job.ended_at,

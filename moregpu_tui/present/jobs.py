@@ -70,7 +70,7 @@ def _checked(job: Job, manner: Manner, _now: float) -> Line:
 
 
 def _submitter(job: Job, _manner: Manner, _now: float) -> Line:
-    return ((job.submitter[:10], "dim"),)
+    return ((job.submitter_name or job.submitter[:10], "dim"),)
 
 
 def _submitted(job: Job, _manner: Manner, now: float) -> Line:
@@ -129,7 +129,7 @@ def facts(job: Job, manner: Manner, now: float) -> list[Line]:
     found: list[tuple[str, Sequence[Piece]]] = [
         ("what", [(job.summary or job.kind, "text")]),
         ("id", [(job.id, "dim")]),
-        ("by", [(job.submitter, "text"), (f"  {moment(job.created_at, manner.zone)}", "dim")]),
+        ("by", [(job.submitter_name or job.submitter, "text"), (f"  {moment(job.created_at, manner.zone)}", "dim")]),
     ]
     if job.waiting_reason and not job.ended:
         found.append(("waiting", [(job.waiting_reason, "warn")]))

@@ -226,6 +226,7 @@ def job_of(view: JobView, seq: int = 0) -> Job:
         name=clean(view.name),
         state=str(view.state),
         submitter=_name(view.submitter),
+        submitter_name=_name(view.submitter_name),
         created_at=view.created_at,
         started_at=view.started_at,
         ended_at=view.ended_at,

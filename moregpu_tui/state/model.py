@@ -110,6 +110,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str = ""
     state: str = "queued"
     submitter: str = ""
+    submitter_name: str = ""
     created_at: float = 0.0
     started_at: float | None = None
     ended_at: float | None = None

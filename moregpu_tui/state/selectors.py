@@ -105,7 +105,7 @@ _JOB_KEYS: dict[str, Callable[[Job], Any]] = {
     "name": lambda job: ((job.name or job.summary).lower(), job.id),
     "state": lambda job: (_JOB_ORDER.get(job.state, 3), -job.created_at),
     "progress": lambda job: (-job.share, -job.created_at),
-    "submitter": lambda job: (job.submitter, -job.created_at),
+    "submitter": lambda job: (job.submitter_name or job.submitter, -job.created_at),
 }
 JOB_SORTS = tuple(_JOB_KEYS)
 
@@ -119,7 +119,8 @@ def jobs(state: PoolState, text: str = "", sort: str = "queue", reverse: bool = 
 
 def job_matches(job: Job, text: str) -> bool:
     """Every word of the text is in its name, id, kind, summary, state or submitter."""
-    return not text or _matches(text, f"{job.name} {job.id} {job.kind} {job.summary} {job.state} {job.submitter}")
+    whose = f"{job.submitter} {job.submitter_name}"
+    return not text or _matches(text, f"{job.name} {job.id} {job.kind} {job.summary} {job.state} {whose}")
 
 
 def job_counts(state: PoolState) -> tuple[int, int]:

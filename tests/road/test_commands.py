@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from moregpu import connect
 from moregpu.cli.files import load
 from moregpu.cli.loopback import LoopbackPool
 from moregpu.client.pool import Pool
@@ -145,6 +146,16 @@ def test_a_job_that_was_cancelled_is_submitted_again(road: LoopbackPool, pool: P
     again = told(road, "retry", id)
     assert again["id"] != id
     told(road, "cancel", again["id"])
+
+
+def test_an_admin_reads_whose_a_job_is_by_the_label_of_its_token(road: LoopbackPool, pool: Pool) -> None:
+    own = told(road, "submit", "relu", "--size", "8")["id"]
+    with connect(token=pool.create_token(TokenRequest(label="carol")).line) as carols:
+        hers = carols.benchmark("relu", 8).id
+    assert told(road, "job", hers)["submitter_name"] == "carol"
+    assert ["by", "carol"] in [line.split() for line in road.run("job", hers).stdout.splitlines()]
+    head, *rows = road.run("jobs", "--limit", "2").stdout.splitlines()
+    assert "BY" in head and [("carol" in row, row.split()[0]) for row in rows] == [(True, hers), (False, own)]
 
 
 def test_doctor_finds_a_pool_that_is_well(road: LoopbackPool) -> None:

@@ -97,6 +97,7 @@ class JobView(View, frozen=True, kw_only=True):
     result: ResultManifest | None = None
     tasks: list[TaskView] | None = None  # only in GET /v1/jobs/{id}
     summary: str = ""  # "matmul 1024 × 1024 × 1024, float32"
+    submitter_name: str = ""  # the label of the token that it was submitted with
 
 
 class PlanView(View, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from moregpu.jobs import Evidence, TaskState
-from moregpu.wire.api import TaskView
+from moregpu.jobs import Evidence, JobState, TaskState
+from moregpu.wire.api import JobView, TaskView
 from moregpu_tui.present import jobs as job_view
 from moregpu_tui.present.cells import Column, cut, fill, fit, length, meter, sparkline, split, widths, wrapped
 from moregpu_tui.present.glyphs import ASCII, UNICODE, glyphs, plain
@@ -16,7 +16,9 @@ from moregpu_tui.present.manner import Manner
 from moregpu_tui.present.qr import qr_lines
 from moregpu_tui.present.tones import ANSI_RGB, MEANINGS, NEUTRAL, PLACES, THEMES, contrast, palette
 from moregpu_tui.present.units import count, seconds, short_id, size
+from moregpu_tui.state.events import job_of
 from moregpu_tui.state.model import LOOKS, Job
+from moregpu_tui.state.selectors import job_matches
 
 TEXT = st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Mn", "Me", "Co", "Cn"]), max_size=40)
 LINE = st.lists(st.tuples(TEXT, st.sampled_from(["text", "dim"])), max_size=5).map(tuple)
@@ -186,3 +188,19 @@ def test_a_code_is_drawn_whole() -> None:
     assert len(widths_) == 1
     assert abs(widths_.pop() / 2 - len(lines)) <= 1
     assert all(ord(sign) < 128 for line in qr_lines("MGPU1-AAAA", ascii_only=True) for sign in line[0][0])
+
+
+def test_whose_a_job_is_is_read_and_found_by_the_label_of_its_token() -> None:
+    view = JobView(
+        id="j-1",
+        kind="kernel",
+        name="",
+        state=JobState.DONE,
+        submitter="yznycdwt",
+        submitter_name="ann",
+        created_at=0.0,
+    )
+    job = job_of(view)
+    assert any("ann" in "".join(text for text, _ in line) for line in job_view.facts(job, Manner(), 0.0))
+    assert "".join(text for text, _ in job_view.cell(job, "submitter", Manner(), 0.0)) == "ann"
+    assert job_matches(job, "ann") and job_matches(job, "yznyc") and not job_matches(job, "ben")
