@@ -19,6 +19,9 @@ WorkersArgument = Annotated[
     typer.Argument(metavar="WORKER...", help="Names, ids, or beginnings of ids that are unique; one or several."),
 ]
 
+LISTED = 8
+"""Workers that a name may mean, in the hint of an error."""
+
 
 @app.callback()
 def worker() -> None:
@@ -118,5 +121,7 @@ def find_one(workers: list[WorkerView], named: str) -> WorkerView:
     if not found:
         raise NotFound(f"there is no worker {named[:60]!r}", "`moregpu workers` lists them")
     if len(found) > 1:
-        raise InvalidRequest(f"{named[:60]!r} means {len(found)} workers", "give more of the id: moregpu workers")
+        # The ids themselves: a narrow terminal cuts them off in the list of workers.
+        ids = ", ".join(f"{view.id[:10]} ({view.state})" for view in found[:LISTED]) + ", …" * (len(found) > LISTED)
+        raise InvalidRequest(f"{named[:60]!r} means {len(found)} workers", f"name one by its id: {ids}")
     return found[0]
