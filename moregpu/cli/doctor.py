@@ -59,6 +59,7 @@ def doctor(
             ],
             "",
             longest=1000,  # a hint that ends early helps nobody
+            whole=True,
         )
         if bundle is not None:
             say("\nAll of it is in {}, without secrets. Read it before you send it.", bundle, err=True)

@@ -59,7 +59,7 @@ def setup(
     """Look at this machine, ask what it is to be, and say the next line to type. Nothing is changed."""
     machine = find_machine()
     if not as_json:
-        print_table(["", "FOUND"], rows_of(machine), "")
+        print_table(["", "FOUND"], rows_of(machine), "", longest=1000, whole=True)
     if part is None and not as_json and sys.stdin.isatty():
         typer.echo("\nA pool has one coordinator, which is always on and takes the jobs; workers compute.")
         part = _asked()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -17,6 +18,9 @@ import typer
 from moregpu.wire.text import UNSAFE, clean
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of text.")]
+
+_LEAST_ROOM = 20
+"""Cells of a column that goes on in further lines, however narrow the terminal is."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -36,8 +40,18 @@ def _escaped(found: re.Match[str]) -> str:
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]], empty: str, longest: int = 200) -> None:
-    """Print columns as wide as they need to be; the last one is cut at the terminal's edge, where there is one."""
+def print_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    empty: str,
+    *,
+    longest: int = 200,
+    whole: bool = False,
+) -> None:
+    """Print columns as wide as they need to be.
+
+    Where a terminal has an edge, lines are cut at it; of a `whole` table the last column goes on in the next line.
+    """
     if not rows:
         typer.echo(empty)
         return
@@ -46,9 +60,20 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]], empty
     limit = typer.get_terminal_size()[0] if sys.stdout.isatty() else None
     for index, row in enumerate([list(headings), *cells]):
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        if whole and limit is not None and len(line) > limit:
+            for part in _wrapped(line, sum(widths[:-1]) + 2 * (len(widths) - 1), limit):
+                typer.echo(part)
+            continue
         if limit is not None and len(line) > limit:
             line = line[: limit - 1] + "…"
         typer.echo(typer.style(line, bold=True) if index == 0 and sys.stdout.isatty() else line)
+
+
+def _wrapped(line: str, indent: int, limit: int) -> list[str]:
+    """A line that is too long, as several; those after the first begin at the indent."""
+    room = max(limit - indent, _LEAST_ROOM)
+    parts = textwrap.wrap(line[indent:], room, break_on_hyphens=False) or [""]
+    return [line[:indent] + parts[0], *(" " * indent + part for part in parts[1:])]
 
 
 def print_facts(facts: Sequence[tuple[str, object]]) -> None:
