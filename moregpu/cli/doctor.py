@@ -19,6 +19,7 @@ from moregpu.cli.reach import ProfileOption, reach
 from moregpu.cli.show import JsonOption, print_json, print_table, say
 from moregpu.errors import InvalidRequest, MoreGPUError, NotConfigured
 from moregpu.platform import paths
+from moregpu.wire.api import WorkerView
 
 SECRET = re.compile(r"MGPUC?1-[A-Za-z0-9-]+|mgt_[A-Za-z0-9_-]{8,}|Bearer\s+\S+", re.IGNORECASE)
 """Invites, client lines, tokens: what is found is replaced, whatever file it stands in."""
@@ -26,6 +27,8 @@ SECRET = re.compile(r"MGPUC?1-[A-Za-z0-9-]+|mgt_[A-Za-z0-9_-]{8,}|Bearer\s+\S+",
 PACKAGES = ("moregpu", "numpy", "msgspec", "cryptography", "websockets", "starlette", "uvicorn", "wgpu", "textual")
 LOG_LINES = 200
 LOW_DISK = 0.10
+NAMED = 4
+"""Workers in one state that are called by their names."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,9 +199,20 @@ def _pool(profile: str | None) -> str:
 
 def _workers(profile: str | None) -> str:
     with reach(profile) as pool:
-        workers = pool.workers()
-    states = [f"{worker.name} {worker.state}{': ' + worker.reason if worker.reason else ''}" for worker in workers]
-    return "; ".join(states) or "none has joined"
+        return states_of(pool.workers())
+
+
+def states_of(workers: list[WorkerView]) -> str:
+    """Which worker stands how: those that stand alike together, and of many only some by name."""
+    alike: dict[str, list[str]] = {}
+    for worker in workers:
+        alike.setdefault(f"{worker.state}{': ' + worker.reason if worker.reason else ''}", []).append(worker.name)
+    return "; ".join(f"{_named(names)} {state}" for state, names in alike.items()) or "none has joined"
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:NAMED])} and {more} more"
 
 
 def _write(bundle: Path, findings: list[Finding]) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
+from moregpu.cli.doctor import states_of
 from moregpu.cli.worker import LISTED, find_one
 from moregpu.errors import InvalidRequest, NotFound
 from moregpu.wire.api import WorkerView
@@ -49,3 +50,10 @@ def test_of_a_fleet_that_is_meant_some_are_said() -> None:
 def test_what_is_not_there_is_said() -> None:
     with pytest.raises(NotFound):
         find_one(FLEET, "zoe")
+
+
+def test_the_doctor_names_workers_that_stand_alike_together_and_of_many_some() -> None:
+    assert states_of([]) == "none has joined"
+    assert states_of(FLEET) == "vm, anna online; vm offline"
+    fleet = [worker(f"w-{number:014d}", f"desk{number}", "offline") for number in range(40)]
+    assert states_of(fleet) == "desk0, desk1, desk2, desk3 and 36 more offline"
