@@ -16,7 +16,8 @@ from moregpu_tui.options import Options
 
 _DESCRIPTION = "The admin console of a MoreGPU pool: start it, invite machines, watch, submit, throttle, revoke."
 _EPILOG = """Without options it connects to the pool of this machine (the profile `local`), or asks what to do.
-A token never goes on the command line: it is asked for, or comes from MOREGPU_ADMIN_TOKEN or a profile."""
+A token never goes on the command line: it comes from MOREGPU_ADMIN_TOKEN or a profile, or is asked for where no pool
+is known."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -25,7 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         options = parse(sys.argv[1:] if arguments is None else arguments)
         status = _run(options)
     except MoreGPUError as error:
-        sys.stderr.write(f"moregpu-tui: {error}\n")
+        from moregpu.wire.text import clean
+
+        sys.stderr.write(f"moregpu-tui: {clean(error.detail, 1000)}\n")
+        if error.hint:
+            sys.stderr.write(f"  → {clean(error.hint, 1000)}\n")
         sys.exit(error.exit_code)
     sys.exit(status)
 

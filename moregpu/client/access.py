@@ -55,7 +55,10 @@ def find_access(
         known = _profile_for(address_of(url))
         if known is not None:
             return known
-        raise NotConfigured(f"there is no token for {url}", f"set {TOKEN_VARIABLE}, or pass token=")
+        raise NotConfigured(
+            f"there is no token for {url}",
+            f"set {TOKEN_VARIABLE}, or let `moregpu login` save a line; in Python: token=",
+        )
     if token is not None:
         raise NotConfigured("a bare token does not say where the pool is", f"set {URL_VARIABLES[0]} as well")
     return _from_profile(LOCAL_PROFILE)
