@@ -53,7 +53,7 @@ class Code(IntEnum):
     ARRAY = 20  # dtype, shape, number of the buffer, whether columns come first
     SCALAR = 21  # dtype, bytes
     DATACLASS = 22  # type, names, values
-    ENUM = 23  # type, member
+    ENUM = 23  # type, member's name; of flags that are set together, their number
     NAMEDTUPLE = 24  # type, names, values
     TENSOR = 25  # torch dtype, shape, number of the buffer, whether it wants a gradient
     FRAME = 26  # column names, columns, index, name of the index

@@ -127,11 +127,15 @@ class _Reader:
             object.__setattr__(made, field, value)
         return made
 
-    def member(self, name: str, member: str) -> Any:
+    def member(self, name: str, member: str | int) -> Any:
         kind = self.find(name)
-        if kind is None or not issubclass(kind, enum.Enum) or member not in kind.__members__:
+        if kind is None or not issubclass(kind, enum.Enum):
             return Unknown(str(name), {"name": member})
-        return kind.__members__[member]
+        if type(member) is int and _takes_numbers(kind):
+            return kind(member)
+        if member not in kind.__members__:
+            return Unknown(str(name), {"name": member})
+        return kind.__members__[str(member)]
 
     def named_tuple(self, name: str, names: Sequence[str], values: Sequence[Any]) -> Any:
         fields = _fields(names, values)
@@ -217,6 +221,15 @@ def loaded_class(name: str, types: Mapping[str, type]) -> type | None:
         # Through `__dict__`: an attribute of a module or class may be computed, and nothing is to run here.
         found = getattr(found, "__dict__", {}).get(step)
     return found if isinstance(found, type) else None
+
+
+def _takes_numbers(kind: type[enum.Enum]) -> bool:
+    """Whether these are flags that Python itself sets together: a class may have code of its own for what it lacks."""
+    if not issubclass(kind, enum.Flag) or type(kind).__call__ is not enum.EnumType.__call__:
+        return False
+    # Compared as functions: a class method is another object each time.
+    missing: Any = (kind._missing_, enum.Flag._missing_)  # pyright: ignore[reportPrivateUsage]
+    return missing[0].__func__ is missing[1].__func__
 
 
 def _pandas() -> Any:

@@ -164,7 +164,9 @@ class _Writer:
             flavour = "windows" if isinstance(value, pathlib.PureWindowsPath) else "posix"
             return self.extension(Code.PATH, str(value), not isinstance(value, pathlib.Path), flavour)
         if isinstance(value, enum.Enum):
-            return self.extension(Code.ENUM, self._type(kind), value.name)
+            # Flags that are set together are no member: they have a number alone.
+            named = value.name in kind.__members__
+            return self.extension(Code.ENUM, self._type(kind), value.name if named else self._number_of(value))
         if dataclasses.is_dataclass(kind):
             names = [field.name for field in dataclasses.fields(kind)]
             return self._record(Code.DATACLASS, kind, names, [getattr(value, name, None) for name in names], depth)
@@ -178,6 +180,11 @@ class _Writer:
         if root == "pandas" and (packed := self._pandas(value, depth)) is not None:
             return packed
         raise Unencodable(f"{kind.__module__}.{kind.__qualname__} cannot travel; {SWITCH}")
+
+    def _number_of(self, value: enum.Enum) -> Any:
+        if not isinstance(value, enum.Flag):
+            raise Unencodable(f"{value!r} is no member of its enum")
+        return self.exact(value.value)
 
     def _type(self, kind: type) -> str:
         name = f"{kind.__module__}:{kind.__qualname__}"

@@ -141,6 +141,44 @@ def test_dataclasses_enums_and_named_tuples_travel_by_value_and_no_constructor_r
         READING.clear()
 
 
+class Rights(enum.Flag):
+    READ = 1
+    WRITE = 2
+    OTHERS = 1 << 80
+
+
+class Mode(enum.IntFlag):
+    READ = 4
+    WRITE = 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Rights.READ, Rights.READ | Rights.WRITE, Rights(0), ~Rights.READ, Rights.READ | Rights.OTHERS, Mode.READ | Mode(2),
+     Mode(0), Mode(64), {Rights.READ | Rights.WRITE: 1}],
+    ids=repr,
+)  # fmt: skip
+def test_flags_come_back_however_many_are_set(value: Any) -> None:
+    types: dict[str, type] = {}
+    data = joined(encode(value, types=types))
+    assert same(decode(data, types=types), value)
+
+
+class Lenient(enum.Flag):
+    ONE = 1
+
+    @classmethod
+    def _missing_(cls, value: object) -> Any:
+        raise AssertionError("code of a class runs on what a stranger sent")
+
+
+def test_a_number_of_a_strangers_makes_flags_only_where_python_makes_them() -> None:
+    data = joined(encode(Rights.READ | Rights.WRITE)).replace(b"Rights", b"Colour")
+    assert isinstance(decode(data), Unknown), "an enum that is none of flags has no numbers"
+    data = joined(encode(Mode(64))).replace(b"Mode", b"Kind")
+    assert isinstance(decode(data, types={f"{__name__}:Kind": Lenient}), Unknown)
+
+
 def test_what_is_of_a_class_that_is_not_here_shows_its_fields() -> None:
     data = joined(encode(Point(1, 2))).replace(b"Point", b"Joint")
     found = decode(data)
