@@ -120,11 +120,17 @@ class _Reader:
         kind = self.find(name)
         if kind is None or not dataclasses.is_dataclass(kind):
             return Unknown(str(name), fields)
-        if not fields.keys() <= {field.name for field in dataclasses.fields(kind)}:
-            return Unknown(str(name), fields)
+        declared = {field.name for field in dataclasses.fields(kind)}
         made = object.__new__(kind)
+        # Others than the declared ones may only lie beside them: set as attributes, they could reach a property's code.
+        beside = getattr(made, "__dict__", None)
+        if any(name not in declared and (beside is None or name.startswith("__")) for name in fields):
+            return Unknown(str(name), fields)
         for field, value in fields.items():
-            object.__setattr__(made, field, value)
+            if field in declared or beside is None:
+                object.__setattr__(made, field, value)
+            else:
+                beside[field] = value
         return made
 
     def member(self, name: str, member: str | int) -> Any:

@@ -7,6 +7,8 @@ import datetime
 import decimal
 import enum
 import fractions
+import functools
+import inspect
 import pathlib
 import sys
 import uuid
@@ -168,8 +170,8 @@ class _Writer:
             named = value.name in kind.__members__
             return self.extension(Code.ENUM, self._type(kind), value.name if named else self._number_of(value))
         if dataclasses.is_dataclass(kind):
-            names = [field.name for field in dataclasses.fields(kind)]
-            return self._record(Code.DATACLASS, kind, names, [getattr(value, name, None) for name in names], depth)
+            held = _held(value, kind)
+            return self._record(Code.DATACLASS, kind, list(held), list(held.values()), depth)
         if isinstance(value, tuple) and isinstance(getattr(kind, "_fields", None), tuple):
             return self._record(Code.NAMEDTUPLE, kind, list(kind._fields), list(value), depth)  # type: ignore[attr-defined]
         root = kind.__module__.partition(".")[0]
@@ -251,6 +253,21 @@ class _Writer:
             raise Unencodable("a frame with several levels of index cannot travel: `reset_index()` first")
         dtype = getattr(column.dtype, "str", "")
         return self.array(column.to_numpy()) if DTYPE.fullmatch(dtype) else self.items(column.tolist(), depth)
+
+
+def _held(value: Any, kind: type) -> dict[str, Any]:
+    """A dataclass's fields, and what else was set on it: `__post_init__` and methods may have set anything.
+
+    What `cached_property` keeps is left out, since it is computed again where it is asked for.
+    """
+    names = [field.name for field in dataclasses.fields(kind)]
+    held = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    for name, item in getattr(value, "__dict__", {}).items():
+        if name in held or name.startswith("__"):
+            continue
+        if not isinstance(inspect.getattr_static(kind, name, None), functools.cached_property):
+            held[name] = item
+    return held
 
 
 def _dtype(dtype: Any) -> str:

@@ -7,6 +7,7 @@ import datetime
 import decimal
 import enum
 import fractions
+import functools
 import pathlib
 import uuid
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays, scalar_dtypes
 
 from moregpu.encoding import Malformed, Unencodable, Unknown, decode, encode, joined
-from moregpu.encoding.layout import Code
+from moregpu.encoding.layout import HEAD, Code
 from moregpu.encoding.reading import _MAKERS  # pyright: ignore[reportPrivateUsage]
 
 
@@ -139,6 +140,57 @@ def test_dataclasses_enums_and_named_tuples_travel_by_value_and_no_constructor_r
         assert decode(data, types=types) == value
     finally:
         READING.clear()
+
+
+@dataclasses.dataclass
+class Circle:
+    radius: float
+    unset: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.area = 3 * self.radius**2
+
+    @functools.cached_property
+    def hook(self) -> Any:
+        return lambda: self.radius
+
+    @property
+    def guarded(self) -> float:
+        return self.radius
+
+    @guarded.setter
+    def guarded(self, value: float) -> None:
+        raise AssertionError("code of a class runs on what a stranger sent")
+
+
+class Ring(Circle):
+    def __init__(self, radius: float, inner: float):
+        super().__init__(radius)
+        self.inner = inner
+
+
+def test_a_dataclass_keeps_what_was_set_on_it_beside_its_fields() -> None:
+    circle, ring = Circle(2.0), Ring(2.0, 1.0)
+    assert circle.hook() == 2.0, "it is kept on the circle from now on, and cannot travel"
+    found = there_and_back([circle, ring])
+    assert [vars(each) for each in found] == [
+        {"radius": 2.0, "area": 12.0},
+        {"radius": 2.0, "area": 12.0, "inner": 1.0},
+    ]
+    assert [type(each) for each in found] == [Circle, Ring]
+    assert found[0].hook() == 2.0
+    assert not hasattr(found[0], "unset"), "a field that was never set"
+    circle.area = print  # type: ignore[assignment]
+    with pytest.raises(Unencodable, match=r"^the circle\.area: "):
+        encode(circle, name="the circle")
+
+
+@pytest.mark.parametrize(("field", "expected"), [("guarded", Circle), ("__class__", Unknown), ("__dict__", Unknown)])
+def test_what_a_stranger_sets_on_a_dataclass_runs_nothing_of_it(field: str, expected: type) -> None:
+    kind = f"{__name__}:Circle"
+    body = msgspec.msgpack.encode(_made_up(Code.DATACLASS, kind, [field], [5]))
+    found = decode(HEAD.pack(len(body), 0) + body)
+    assert type(found) is expected
 
 
 class Rights(enum.Flag):
