@@ -40,9 +40,9 @@ class Code(IntEnum):
     BYTES = 7  # number of the buffer
     BYTEARRAY = 8  # number of the buffer
     PAIRS = 9  # key, value, key, value, …: a dict whose keys are not all text or ints
-    DATETIME = 10  # ISO text, fold
+    DATETIME = 10  # ISO text, fold; and the zone's name, where it has one ("Europe/Berlin")
     DATE = 11  # ISO text
-    TIME = 12  # ISO text, fold
+    TIME = 12  # ISO text, fold; and the zone's name, where it has one
     TIMEDELTA = 13  # days, seconds, microseconds
     DECIMAL = 14  # text
     FRACTION = 15  # numerator, denominator

@@ -10,8 +10,10 @@ import fractions
 import importlib
 import math
 import pathlib
+import re
 import sys
 import uuid
+import zoneinfo
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +23,9 @@ from moregpu.encoding.layout import DTYPE, HEAD, LENGTH, MAX_BUFFERS, MAX_DEPTH,
 
 MAX_TEXT_NUMBER = 10_000
 """Digits of a decimal."""
+
+_ZONE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,30}(/[A-Za-z0-9][A-Za-z0-9_+-]{0,30}){0,3}")
+"""Names of zones. A stranger's text is matched before a file of that name is looked for."""
 
 
 def decode(
@@ -257,12 +262,24 @@ def _fields(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
     return dict(zip(names, values, strict=True))
 
 
-def _datetime(text: str, fold: int) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(text).replace(fold=fold)
+def _datetime(text: str, fold: int, zone: str = "") -> datetime.datetime:
+    read = datetime.datetime.fromisoformat(text)
+    return read.replace(fold=fold, tzinfo=_zone(zone) or read.tzinfo)
 
 
-def _time(text: str, fold: int) -> datetime.time:
-    return datetime.time.fromisoformat(text).replace(fold=fold)
+def _time(text: str, fold: int, zone: str = "") -> datetime.time:
+    read = datetime.time.fromisoformat(text)
+    return read.replace(fold=fold, tzinfo=_zone(zone) or read.tzinfo)
+
+
+def _zone(name: str) -> zoneinfo.ZoneInfo | None:
+    """The zone of that name; None where this machine has no such zone: the offset in the text says the same moment."""
+    if _ZONE.fullmatch(name) is None:
+        return None
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, OSError, ValueError):
+        return None
 
 
 def _uuid(data: bytes) -> uuid.UUID:
@@ -283,11 +300,15 @@ def _path(text: str, is_pure: bool, flavour: str) -> pathlib.PurePath:
 _Maker = Callable[[_Reader, list[Any]], Any]
 
 
-def _of(make: Callable[..., Any], *kinds: type) -> _Maker:
-    """Make it of parts of exactly these types: an int of a decimal of a few letters may have a billion digits."""
+def _of(make: Callable[..., Any], *kinds: type, more: int = 0) -> _Maker:
+    """Make it of parts of exactly these types: an int of a decimal of a few letters may have a billion digits.
+
+    The last `more` of them may be missing.
+    """
+    least = len(kinds) - more
 
     def checked(_: _Reader, parts: list[Any]) -> Any:
-        if list(map(type, parts)) != list(kinds):
+        if len(parts) < least or list(map(type, parts)) != list(kinds[: len(parts)]):
             raise Malformed("a value of parts that do not fit")
         return make(*parts)
 
@@ -302,9 +323,9 @@ _MAKERS: dict[int, _Maker] = {
     Code.BYTES: lambda reader, parts: bytes(reader.binary(*parts)),
     Code.BYTEARRAY: lambda reader, parts: bytearray(reader.binary(*parts)),
     Code.PAIRS: lambda _, flat: dict(zip(flat[::2], flat[1::2], strict=True)),
-    Code.DATETIME: _of(_datetime, str, int),
+    Code.DATETIME: _of(_datetime, str, int, str, more=1),
     Code.DATE: _of(datetime.date.fromisoformat, str),
-    Code.TIME: _of(_time, str, int),
+    Code.TIME: _of(_time, str, int, str, more=1),
     Code.TIMEDELTA: _of(datetime.timedelta, int, int, int),
     Code.DECIMAL: _of(_decimal, str),
     Code.FRACTION: _of(fractions.Fraction, int, int),

@@ -12,6 +12,7 @@ import inspect
 import pathlib
 import sys
 import uuid
+import zoneinfo
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -255,6 +256,12 @@ class _Writer:
         return self.array(column.to_numpy()) if DTYPE.fullmatch(dtype) else self.items(column.tolist(), depth)
 
 
+def _zone(value: datetime.datetime | datetime.time) -> list[str]:
+    """The name of its zone: its offset alone would be another one after the next change of the clocks."""
+    key = value.tzinfo.key if isinstance(value.tzinfo, zoneinfo.ZoneInfo) else None
+    return [key] if key else []
+
+
 def _held(value: Any, kind: type) -> dict[str, Any]:
     """A dataclass's fields, and what else was set on it: `__post_init__` and methods may have set anything.
 
@@ -285,9 +292,9 @@ _PACKERS: dict[type, Callable[[_Writer, Any, int], Any]] = {
     bytes: lambda w, v, _: w.binary(Code.BYTES, v),
     bytearray: lambda w, v, _: w.binary(Code.BYTEARRAY, v),
     complex: lambda w, v, _: w.extension(Code.COMPLEX, v.real, v.imag),
-    datetime.datetime: lambda w, v, _: w.extension(Code.DATETIME, v.isoformat(), v.fold),
+    datetime.datetime: lambda w, v, _: w.extension(Code.DATETIME, v.isoformat(), v.fold, *_zone(v)),
     datetime.date: lambda w, v, _: w.extension(Code.DATE, v.isoformat()),
-    datetime.time: lambda w, v, _: w.extension(Code.TIME, v.isoformat(), v.fold),
+    datetime.time: lambda w, v, _: w.extension(Code.TIME, v.isoformat(), v.fold, *_zone(v)),
     datetime.timedelta: lambda w, v, _: w.extension(Code.TIMEDELTA, v.days, v.seconds, v.microseconds),
     decimal.Decimal: lambda w, v, _: w.extension(Code.DECIMAL, str(v)),
     fractions.Fraction: lambda w, v, d: w.extension(

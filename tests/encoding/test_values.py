@@ -10,6 +10,7 @@ import fractions
 import functools
 import pathlib
 import uuid
+import zoneinfo
 from typing import Any, NamedTuple
 
 import msgspec
@@ -140,6 +141,30 @@ def test_dataclasses_enums_and_named_tuples_travel_by_value_and_no_constructor_r
         assert decode(data, types=types) == value
     finally:
         READING.clear()
+
+
+BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.parametrize("moment", [
+    datetime.datetime(2024, 7, 1, 12, tzinfo=BERLIN), datetime.datetime(2024, 10, 27, 2, 30, fold=1, tzinfo=BERLIN),
+    datetime.time(12, 30, tzinfo=BERLIN),
+], ids=repr)  # fmt: skip
+def test_a_moment_keeps_its_zone(moment: Any) -> None:
+    found = there_and_back(moment)
+    assert (found, found.fold, found.tzinfo) == (moment, moment.fold, BERLIN)
+    if isinstance(found, datetime.datetime):
+        winter = datetime.timedelta(days=120)
+        assert (found + winter).utcoffset() == (moment + winter).utcoffset(), "the clocks have changed in between"
+
+
+def test_a_zone_that_is_not_here_leaves_the_moment() -> None:
+    moment = datetime.datetime(2024, 7, 1, 12, tzinfo=BERLIN)
+    data = joined(encode(moment))
+    for named in (b"Europe/Nowhere", b"../../etc/hosts", b"tzdata/__init_"):
+        damaged = data.replace(b"Europe/Berlin", named[: len(b"Europe/Berlin")])
+        assert decode(damaged) == moment
+        assert decode(damaged).tzinfo == datetime.timezone(datetime.timedelta(hours=2))
 
 
 @dataclasses.dataclass
