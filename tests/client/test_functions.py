@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import pickle
+import subprocess
 import sys
 import weakref
 from concurrent.futures import Future
@@ -120,6 +122,58 @@ def test_ones_own_modules_are_told_from_installed_ones(tmp_path: Path, monkeypat
     assert not is_own("numpy")
     assert not is_own("json")
     assert not is_own("moregpu.client.pool")
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["home/.local/lib/python3.12/site-packages/theirs.py", "usr/lib/python3/dist-packages/theirs.py", "linked"],
+)
+def test_what_an_installer_put_anywhere_is_not_ones_own(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / place
+    if place == "linked":
+        store, file = tmp_path / "store" / "theirs.py", tmp_path / "lib" / "site-packages" / "theirs.py"
+        store.parent.mkdir()
+        file.parent.mkdir(parents=True)
+        store.touch()
+        file.symlink_to(store)
+    name = f"theirs_{len(place)}"
+    theirs = ModuleType(name)
+    theirs.__file__ = str(file)
+    monkeypatch.setitem(sys.modules, name, theirs)
+    assert not is_own(name)
+
+
+@pytest.mark.parametrize("where", ["environment", "environment-project"])
+def test_a_file_in_or_beside_the_folder_of_the_environment_is_ones_own(where: str, tmp_path: Path) -> None:
+    code = f"""
+import sys, types
+sys.prefix = sys.exec_prefix = {str(tmp_path / "environment")!r}
+mine = sys.modules["mine"] = types.ModuleType("mine")
+mine.__file__ = {str(tmp_path / where / "mine.py")!r}
+from moregpu.client.functions.modules import is_own
+print(is_own("mine"), is_own("json"), is_own("numpy"), is_own("_ctypes"))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["True", "False", "False", "False"]
+
+
+def test_a_package_without_an_init_file_travels_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "open_package").mkdir()
+    (tmp_path / "open_package" / "inner.py").write_text("def twice(x):\n    return 2 * x\n")
+    with monkeypatch.context() as here:
+        here.syspath_prepend(tmp_path)
+        package: Any = importlib.import_module("open_package.inner") and sys.modules["open_package"]
+        function = FunctionType(
+            (lambda x: open_package.inner.twice(x)).__code__,  # noqa: F821
+            {"open_package": package, "__name__": "__main__"},
+            "twice",
+        )
+        program = Packer().pack(function, {})
+    for name in ("open_package.inner", "open_package"):
+        monkeypatch.delitem(sys.modules, name)
+    assert unpacked(program)(4) == 8, "where nobody has that package"
 
 
 def test_shared_values_are_found_wherever_arguments_name_them() -> None:

@@ -8,12 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-_INSTALLED = tuple(
+_STANDARD = tuple(
     {
-        str(Path(folder).resolve())
-        for folder in (*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix, sys.exec_prefix)
+        Path(folder).resolve()
+        for folder in (
+            *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib")),
+            Path(sys.base_prefix, "DLLs"),  # of Windows
+        )
+        if folder
     }
 )
+_INSTALLERS = frozenset({"site-packages", "dist-packages"})
+"""Folders that installers fill, wherever they are: a person's own ones and the system's, too. The folders that Python
+itself was installed to say nothing: `python -m venv .` makes one's project such a folder, and /usr holds /usr/src."""
+
 _OURS = ("moregpu", "moregpu_kernels", "moregpu_tui", "moregpu_tray")
 _known: dict[str, bool] = {"__main__": True}
 _sent: set[str] = set()
@@ -36,7 +44,15 @@ def send_own_modules(send: Callable[[ModuleType], object]) -> None:
 
 
 def _is_own(name: str, module: ModuleType | None) -> bool:
-    file = getattr(module, "__file__", None)
-    if file is None or name.partition(".")[0] in _OURS:
+    if name.partition(".")[0] in _OURS:
         return False
-    return not str(Path(file).resolve()).startswith(_INSTALLED)
+    file = getattr(module, "__file__", None)
+    # A package without `__init__.py` has folders alone.
+    places = [file] if file is not None else [*getattr(module, "__path__", ())]
+    return bool(places) and not any(map(_is_installed, map(Path, places)))
+
+
+def _is_installed(place: Path) -> bool:
+    whole = place.resolve()
+    # Its name as it was found counts, too: some installers link to a store of theirs.
+    return not _INSTALLERS.isdisjoint((*place.parts, *whole.parts)) or any(map(whole.is_relative_to, _STANDARD))
