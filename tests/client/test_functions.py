@@ -16,10 +16,13 @@ from typing import Any
 
 import pytest
 
+from moregpu.client.functions.joblib_backend import register_joblib
 from moregpu.client.functions.modules import is_own
+from moregpu.client.functions.pickled import as_pickled
 from moregpu.client.functions.program import Packer, Program, name_of
 from moregpu.client.functions.progress import show_progress
 from moregpu.client.functions.shared import Scattered, Shared
+from moregpu.encoding import decode, joined
 from moregpu.jobs import Tensor
 
 FACTOR = 2
@@ -152,7 +155,9 @@ import sys, types
 sys.prefix = sys.exec_prefix = {str(tmp_path / "environment")!r}
 mine = sys.modules["mine"] = types.ModuleType("mine")
 mine.__file__ = {str(tmp_path / where / "mine.py")!r}
+from moregpu.client.functions.joblib_backend import register_joblib
 from moregpu.client.functions.modules import is_own
+from moregpu.client.functions.pickled import as_pickled
 print(is_own("mine"), is_own("json"), is_own("numpy"), is_own("_ctypes"))
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -174,6 +179,48 @@ def test_a_package_without_an_init_file_travels_too(tmp_path: Path, monkeypatch:
     for name in ("open_package.inner", "open_package"):
         monkeypatch.delitem(sys.modules, name)
     assert unpacked(program)(4) == 8, "where nobody has that package"
+
+
+def loaded(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of one's own that nothing has been sent of yet."""
+    module = ModuleType(name)
+    module.__file__ = str(folder / f"{name}.py")
+    exec(text, vars(module))  # noqa: S102
+    monkeypatch.setitem(sys.modules, name, module)
+    return module
+
+
+def test_arguments_by_pickle_take_ones_own_classes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = loaded("mine_by_pickle", "class Box:\n    held = 3\n", tmp_path, monkeypatch)
+    opening, arguments = as_pickled(lambda box: box.held, (mine.Box(),), {})
+    (given, _) = decode(joined(arguments))
+    monkeypatch.delitem(sys.modules, "mine_by_pickle")
+    assert opening(*given) == 3, "where nobody has that module"
+
+
+def test_joblibs_calls_take_ones_own_modules_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    joblib = pytest.importorskip("joblib")
+    mine = loaded("mine_by_joblib", "def twice(x):\n    return 2 * x\n", tmp_path, monkeypatch)
+
+    class Elsewhere:
+        """A pool whose worker has none of the modules that are loaded here."""
+
+        def devices(self) -> list[Any]:
+            return []
+
+        def calls(self) -> Elsewhere:
+            return self
+
+        def submit(self, function: Any, content: bytes) -> Future[Any]:
+            future: Future[Any] = Future()
+            with monkeypatch.context() as there:
+                there.delitem(sys.modules, "mine_by_joblib")
+                future.set_result(function(content))
+            return future
+
+    register_joblib(Elsewhere())  # type: ignore[arg-type]
+    with joblib.parallel_config("moregpu"):
+        assert joblib.Parallel()(joblib.delayed(mine.twice)(x) for x in range(3)) == [0, 2, 4]
 
 
 def test_shared_values_are_found_wherever_arguments_name_them() -> None:

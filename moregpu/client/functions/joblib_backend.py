@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from moregpu.client.functions.accelerate import default_pool
 from moregpu.client.functions.options import CallOptions
+from moregpu.client.functions.program import dumps
 from moregpu.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -50,10 +51,8 @@ def register_joblib(pool: Functions | None = None, **options: Unpack[CallOptions
 
         def submit(self, func: Any, callback: Callable[[Any], Any] | None = None) -> Future[Any]:
             """Send a batch of joblib's calls."""
-            import cloudpickle
-
             items = list(getattr(func, "items", [(func, (), {})]))
-            future = self._calls.submit(run_items, cloudpickle.dumps(items))
+            future = self._calls.submit(run_items, dumps(items))
             if callback is not None:
                 future.add_done_callback(callback)
             return future

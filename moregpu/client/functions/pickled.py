@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from moregpu.client.functions.program import dumps
 from moregpu.encoding import Buffers, encode
-from moregpu.errors import MissingExtra
 
 
 def as_pickled(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], Buffers]:
     """A function that opens pickled arguments first, and its encoded arguments. Raises what pickling raises."""
-    try:
-        import cloudpickle
-    except ImportError as error:
-        raise MissingExtra("functions need cloudpickle", 'pip install "moregpu[functions]"') from error
-    return _Opening(function), encode(((cloudpickle.dumps((args, kwargs)),), {}))
+    return _Opening(function), encode(((dumps((args, kwargs)),), {}))
 
 
 class _Opening:

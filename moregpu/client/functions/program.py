@@ -45,7 +45,7 @@ class Packer:
             known = self._known.get(function)
             if known is not None and _is_same(known[0], state):
                 return Program(content=known[1], digest=known[2], name=name_of(function), function=function)
-        content = _dumps((function, types))
+        content = dumps((function, types))
         digest = blake3(content).hexdigest()
         if state is not None:
             self._known[function] = (state, content, digest)
@@ -59,7 +59,8 @@ def name_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))[:200]
 
 
-def _dumps(value: Any) -> bytes:
+def dumps(value: Any) -> bytes:
+    """A pickle for workers: one's own modules go with it, by value. Raises `MissingExtra`, and what pickling raises."""
     try:
         import cloudpickle
     except ImportError as error:
