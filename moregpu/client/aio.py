@@ -88,7 +88,11 @@ class AsyncPool(Kernels["Coroutine[Any, Any, Floats]", "Coroutine[Any, Any, floa
         """Call `fn` for all items on the pool; all results, in order."""
         calls = self.pool.calls()
         sent = await asyncio.to_thread(calls.submit_all, fn, list(zip(*iterables, strict=False)))
-        return list(await asyncio.gather(*map(asyncio.wrap_future, sent)))
+        try:
+            return list(await asyncio.gather(*map(asyncio.wrap_future, sent)))
+        finally:
+            for future in sent:
+                future.cancel()  # where one of them failed, nobody will see what the others give
 
     distribute = _in_thread(Pool.distribute)
     scatter = _in_thread(Pool.scatter)

@@ -74,6 +74,11 @@ class Batch:
         return self._left == 0
 
     @property
+    def is_unwanted(self) -> bool:
+        """Whether every call was cancelled."""
+        return all(call.future.cancelled() for call in self.calls)
+
+    @property
     def wants_parts(self) -> bool:
         """Whether results are wanted before the last one is there."""
         return len(self.calls) > 1

@@ -65,6 +65,11 @@ class Call:
         """Calls of one key may share a job."""
         return (self.program.digest, self.options)
 
+    def is_cancelled(self) -> bool:
+        """Whether it was cancelled before it was sent: that is its end then."""
+        # `concurrent.futures.wait` takes a future for cancelled only once it is told so by whoever would have run it.
+        return self.future.cancelled() and not self.future.set_running_or_notify_cancel()
+
     def settle(self, status: Status, content: memoryview, where: str) -> bool:
         """Take its record. False: it is to be called again."""
         try:

@@ -18,11 +18,12 @@ from blake3 import blake3
 from moregpu.blobs.transfer import BlobHTTP
 from moregpu.client.functions.batch import Batch
 from moregpu.client.functions.call import Call
+from moregpu.client.functions.options import Chosen
 from moregpu.client.functions.shared import Scattered, Shared
 from moregpu.client.link import Link, NoLink
 from moregpu.client.words import packed
 from moregpu.encoding import Buffers, encode, joined
-from moregpu.errors import MoreGPUError, Unreachable
+from moregpu.errors import JobCancelled, MoreGPUError, Unreachable
 from moregpu.jobs import Blob, Tensor
 from moregpu.platform.memory import forget_rooms, room_for
 from moregpu.wire import link as wire
@@ -114,16 +115,14 @@ class Caller:
             while self._open or self._queued:
                 self._work.wait()
 
-    def cancel(self, *, queued_only: bool = False) -> None:
-        """Cancel what has no result."""
+    def cancel(self, options: Chosen | None = None) -> None:
+        """Cancel what has no result; with options, what was called with these very ones."""
         with self._lock:
             calls = [call for calls in self._queued.values() for call in calls]
-            self._queued.clear()
-            batches = [] if queued_only else list(self._open)
+            calls += [call for batch in self._open for call in batch.calls]
         for call in calls:
-            call.future.cancel()
-        for batch in batches:
-            batch.cancel()
+            if options is None or call.options is options:
+                call.future.cancel()
 
     def close(self) -> None:
         """Take no more calls."""
@@ -158,7 +157,8 @@ class Caller:
             time.sleep(gather_s)
             with self._lock:
                 queued, self._queued = self._queued, {}
-                batches = [self._begin(part) for calls in queued.values() for part in _cut(calls)]
+                batches = [self._begin(part) for calls in queued.values() for part in _cut(_wanted(calls))]
+                self._work.notify_all()  # it may be that nothing is left of what somebody waits for
             for batch in batches:
                 self._send(batch)
 
@@ -181,6 +181,9 @@ class Caller:
             self._threads().submit(self._submit, batch)
 
     def _submit(self, batch: Batch) -> None:
+        if batch.is_unwanted:
+            batch.fail(JobCancelled("it was cancelled before it was sent"))
+            return
         try:
             program = batch.calls[0].program
             buffers: Buffers = [buffer for call in batch.calls for buffer in call.arguments]
@@ -253,6 +256,11 @@ class Caller:
         with self._lock:
             self._open.discard(batch)
             self._work.notify_all()
+
+
+def _wanted(calls: Sequence[Call]) -> list[Call]:
+    """Those that nobody has cancelled since; whoever waits for the others hears of it."""
+    return [call for call in calls if not call.is_cancelled()]
 
 
 def _cut(calls: Sequence[Call]) -> list[list[Call]]:

@@ -70,11 +70,18 @@ class Calls(Executor):
         return [call.future for call in calls]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Wait for the calls of the pool; the pool itself stays open."""
+        """Wait for the calls of the pool; the pool itself stays open.
+
+        With `cancel_futures`, what was called through this Executor and has no result is cancelled, running or not.
+        """
+        try:
+            caller = self._caller()
+        except RuntimeError:
+            return  # the pool was closed: there is nothing to wait for
         if cancel_futures:
-            self._caller().cancel(queued_only=True)
+            caller.cancel(self.options)
         if wait:
-            self._caller().wait()
+            caller.wait()
 
     def _call(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], program: Program | None
@@ -119,7 +126,15 @@ def _in_order(futures: list[Future[T]], until: float | None) -> Iterator[T]:
     try:
         while futures:
             left = None if until is None else until - time.monotonic()
-            yield futures.pop().result(left)
+            yield _awaited(futures.pop(), left)
     finally:
         for future in futures:
             future.cancel()
+
+
+def _awaited(future: Future[T], left: float | None) -> T:
+    """Its result; whoever stops waiting for it wants it no more."""
+    try:
+        return future.result(left)
+    finally:
+        future.cancel()

@@ -133,14 +133,23 @@ class Functions(Executor):
         ...
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; with `wait`, return when all have their results. Then the connections go."""
-        if self._caller is not None and cancel_futures:
-            self._caller.cancel(queued_only=True)
-        if wait:
-            self.end_calls(cancel=False)
-            self.close()
-        elif self._caller is not None:
-            threading.Thread(target=self.shutdown, name="moregpu-shutdown", daemon=True).start()
+        """Take no more calls; with `wait`, return when all have their results. Then the connections go.
+
+        With `cancel_futures`, what has no result is cancelled, running or not.
+        """
+        with self._calls_lock:
+            self.is_closed = True
+            caller = self._caller
+        if caller is not None and cancel_futures:
+            caller.cancel()
+        if wait or caller is None:
+            self._end_and_close()
+        else:
+            threading.Thread(target=self._end_and_close, name="moregpu-shutdown", daemon=True).start()
+
+    def _end_and_close(self) -> None:
+        self.end_calls(cancel=False)
+        self.close()
 
     @abstractmethod
     def close(self) -> None:
