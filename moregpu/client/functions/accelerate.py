@@ -42,12 +42,9 @@ class Accelerated:
             calls = self._on_pool()
         except NotConfigured as error:
             return self._here(error, args, kwargs)
-        future = calls.submit(self.__moregpu_function__, *args, **kwargs)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # whoever stopped waiting wants it no more
-            raise
+        from moregpu.client.functions.executor import awaited
+
+        return awaited(calls.submit(self.__moregpu_function__, *args, **kwargs))
 
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call it on the pool; its future."""

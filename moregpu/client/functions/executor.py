@@ -126,13 +126,13 @@ def _in_order(futures: list[Future[T]], until: float | None) -> Iterator[T]:
     try:
         while futures:
             left = None if until is None else until - time.monotonic()
-            yield _awaited(futures.pop(), left)
+            yield awaited(futures.pop(), left)
     finally:
         for future in futures:
             future.cancel()
 
 
-def _awaited(future: Future[T], left: float | None) -> T:
+def awaited(future: Future[T], left: float | None = None) -> T:
     """Its result; whoever stops waiting for it wants it no more."""
     try:
         return future.result(left)

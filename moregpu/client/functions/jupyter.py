@@ -9,6 +9,7 @@ import tokenize
 from typing import Any
 
 from moregpu.client.functions.accelerate import default_pool
+from moregpu.client.functions.executor import awaited
 from moregpu.encoding.failures import shown
 from moregpu.errors import InvalidRequest
 
@@ -30,9 +31,9 @@ def load_ipython_extension(shell: Any) -> None:
         its last expression is shown, unless a semicolon ends it; of what does not travel, its text.
         """
         used, bound = names_of(cell)
-        known = {name: shell.user_ns[name] for name in used if name in shell.user_ns and not name.startswith("_")}
+        known = {name: shell.user_ns[name] for name in used if name in shell.user_ns and not name.startswith("__")}
         calls = default_pool().calls(allow_pickle=True, **options_of(line))  # type: ignore[arg-type]
-        given, value, text = calls.submit(run_cell, cell, known, sorted(bound)).result()
+        given, value, text = awaited(calls.submit(run_cell, cell, known, sorted(bound)))
         shell.user_ns.update(given)
         if ends_quietly(cell):
             return None
@@ -44,13 +45,30 @@ def load_ipython_extension(shell: Any) -> None:
 def names_of(cell: str) -> tuple[set[str], set[str]]:
     """Names that a cell uses, and names that it binds at its top level."""
     tree = ast.parse(cell)
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    used = {name.id for name in names if not isinstance(name.ctx, ast.Store)}
+    # What `x += 1` binds it has read before.
+    used |= {
+        node.target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+    }
     bound: set[str] = set()
     for statement in tree.body:
         if isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
             continue  # they are code: run the cell that makes them here, too
-        bound |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        bound |= set(filter(None, map(_bound_by, ast.walk(statement))))
     return used, bound
+
+
+def _bound_by(node: ast.AST) -> str | None:
+    match node:
+        case ast.Name(id=name, ctx=ast.Store()) | ast.MatchAs(name=name) | ast.MatchStar(name=name):
+            return name
+        case ast.MatchMapping(rest=name):
+            return name
+        case _:
+            return None
 
 
 def ends_quietly(cell: str) -> bool:

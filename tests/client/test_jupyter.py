@@ -1,0 +1,83 @@
+"""Cells of notebooks: which names go with them, which come back, and what an interrupted one leaves."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from moregpu.client.functions import jupyter
+from moregpu.client.functions.jupyter import load_ipython_extension, names_of
+
+
+@pytest.mark.parametrize(
+    ("cell", "used", "bound"),
+    [
+        ("y = x + 1", {"x"}, {"y"}),
+        ("x += 1", {"x"}, {"x"}),
+        ("for _ in range(3):\n    total += _step", {"range", "total", "_step"}, {"_", "total"}),
+        ("x[0] += 1", {"x"}, set()),
+        ("del x", {"x"}, set()),
+        ("match pair:\n    case (a, *b): pass\n    case {'k': c, **d}: pass", {"pair"}, {"a", "b", "c", "d"}),
+        ("def f(): return x", {"x"}, set()),
+    ],
+)
+def test_names_that_a_cell_uses_go_with_it_and_those_that_it_binds_come_back(
+    cell: str, used: set[str], bound: set[str]
+) -> None:
+    assert names_of(cell) == (used, bound)
+
+
+class Shell:
+    """What the extension asks of IPython."""
+
+    def __init__(self, **names: Any):
+        self.user_ns = names
+
+    def register_magic_function(self, function: Any, **_: Any) -> None:
+        self.pool = function
+
+
+class Pool:
+    """Makes calls here, or never."""
+
+    def __init__(self, *, answers: bool = True):
+        self.answers = answers
+        self.futures: list[Future[Any]] = []
+
+    def calls(self, **_: Any) -> Pool:
+        return self
+
+    def submit(self, function: Any, *arguments: Any) -> Future[Any]:
+        future: Future[Any] = _Interrupted() if not self.answers else Future()
+        self.futures.append(future)
+        if self.answers:
+            future.set_result(function(*arguments))
+        return future
+
+
+class _Interrupted(Future[Any]):
+    def result(self, timeout: float | None = None) -> Any:
+        raise KeyboardInterrupt
+
+
+def shell_on(pool: Pool, monkeypatch: pytest.MonkeyPatch, **names: Any) -> Shell:
+    monkeypatch.setattr(jupyter, "default_pool", lambda: pool)
+    shell = Shell(**names)
+    load_ipython_extension(shell)
+    return shell
+
+
+def test_a_cell_counts_on_in_a_name_of_the_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = shell_on(Pool(), monkeypatch, x=1, _step=4)
+    assert shell.pool("", "x += _step\nx") == 5
+    assert shell.user_ns["x"] == 5
+
+
+def test_a_cell_that_is_interrupted_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool(answers=False)
+    shell = shell_on(pool, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        shell.pool("", "1")
+    assert pool.futures[0].cancelled()
