@@ -23,6 +23,12 @@ Cause = Literal["raised", "exited", "crashed", "timeout", "memory", "unencodable
 its limit. unencodable: its result cannot travel. refused: it could not be called (not importable, another Python)."""
 
 MAX_TEXT = 100_000
+MAX_MEMBERS_TEXT = 2_000
+"""Of the traceback of one in a group, which that of the group holds already."""
+
+MAX_MEMBERS = 100
+MAX_GROUPS = 8
+"""Of a group, and inside one another; of a larger one class and text are told."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +39,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""  # its str()
     traceback: str = ""
     notes: tuple[str, ...] = ()
-    value: bytes = b""  # encoded {"args": (…), "vars": {…}}; empty where that cannot travel
+    value: bytes = b""  # encoded {"args": (…), "vars": {…}, "kept": {…}}; empty where that cannot travel
+    members: tuple[Failure, ...] = ()  # of a group: what is in it
 
 
 class RemoteError(Exception):
@@ -57,24 +64,28 @@ def shown(text: str) -> str:
     return _STEERS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
-def describe(error: BaseException, *, cause: Cause = "raised", skip: int = 0) -> Failure:
-    """Describe a caught exception; `skip` leaves out that many outer frames of the traceback."""
+def describe(error: BaseException, *, cause: Cause = "raised", skip: int = 0, depth: int = 0) -> Failure:
+    """Describe a caught exception; `skip` leaves out that many outer frames of the traceback.
+
+    `depth` says in how many groups it is.
+    """
     kind = type(error)
     frames = error.__traceback__
     for _ in range(skip):
         frames = frames.tb_next if frames is not None else None
     text = "".join(traceback.format_exception(kind, error, frames))
     try:
-        value = b"".join(encode({"args": _arguments(error), "vars": _variables(error)}))
+        value = b"".join(encode({"args": _arguments(error), "vars": _variables(error), "kept": _kept(error)}))
     except (Unencodable, ValueError, RecursionError):
         value = b""
     return Failure(
         cause=cause,
         type=f"{kind.__module__}:{kind.__qualname__}",
         text=_text(error)[:MAX_TEXT],
-        traceback=text[-MAX_TEXT:],
+        traceback=text[-(MAX_TEXT if not depth else MAX_MEMBERS_TEXT) :],
         notes=tuple(str(note)[:1000] for note in getattr(error, "__notes__", ())[:20]),
         value=value if len(value) <= 16 << 20 else b"",
+        members=_members(error, depth),
     )
 
 
@@ -107,22 +118,28 @@ def rebuilt(failure: Failure, *, where: str = "", types: Mapping[str, type] | No
 
 
 def _itself(failure: Failure, types: Mapping[str, type] | None) -> Exception | None:
-    kind = _class_of(failure.type, types)
+    kind: Any = _class_of(failure.type, types)
     if kind is None or not failure.value:
         return None
     try:
         held = decode(failure.value, types=types)
         # Python prints an uncaught exception's own words as they are, and who wrote them is a stranger.
-        arguments = tuple(shown(each) if isinstance(each, str) else each for each in held["args"])
+        arguments: tuple[Any, ...] = tuple(shown(each) if isinstance(each, str) else each for each in held["args"])
         variables = held["vars"]
         # A class of somebody's own may do anything in its constructor; what it would have set is in `vars`.
         own = kind.__module__ != builtins.__name__
+        if issubclass(kind, ExceptionGroup):
+            arguments = (*arguments, [rebuilt(member, types=types) for member in failure.members])
         error = kind.__new__(kind, *arguments) if own else kind(*arguments)
         if own:
             error.args = arguments
         for name, value in variables.items():
             if not hasattr(BaseException, name) and not name.startswith("__"):  # as `_variables` gives them
                 error.__dict__[name] = value
+        if isinstance(error, ImportError):
+            for name, value in held.get("kept", {}).items():
+                if name in _KEPT_OF_IMPORTS and (value is None or isinstance(value, str)):
+                    vars(ImportError)[name].__set__(error, value and shown(value))
         return error
     except Exception:  # noqa: BLE001  (whatever a stranger made up: its text is told all the same)
         return None
@@ -150,11 +167,28 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE = msgspec.msgpack.Decoder(Failure).decode
 
 
+_KEPT_OF_IMPORTS = ("name", "path")
+
+
 def _arguments(error: BaseException) -> tuple[Any, ...]:
-    """What makes it again: an OSError keeps its file's name apart."""
+    """What makes it again: an OSError keeps its files' names apart, and what is in a group is told beside it."""
+    if isinstance(error, BaseExceptionGroup):
+        return (error.message,)
     if isinstance(error, OSError) and error.filename is not None:
-        return (*error.args[:2], error.filename)
+        second = () if error.filename2 is None else (None, error.filename2)
+        return (*error.args[:2], error.filename, *second)
     return error.args
+
+
+def _kept(error: BaseException) -> dict[str, Any]:
+    """What a built-in class keeps neither among its arguments nor in `vars`."""
+    return {name: getattr(error, name) for name in _KEPT_OF_IMPORTS} if isinstance(error, ImportError) else {}
+
+
+def _members(error: BaseException, depth: int) -> tuple[Failure, ...]:
+    if not isinstance(error, BaseExceptionGroup) or depth >= MAX_GROUPS or len(error.exceptions) > MAX_MEMBERS:
+        return ()
+    return tuple(describe(member, depth=depth + 1) for member in error.exceptions)
 
 
 def _variables(error: BaseException) -> dict[str, Any]:

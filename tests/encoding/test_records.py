@@ -91,6 +91,9 @@ def test_an_exception_comes_back_as_itself_with_the_traceback_as_cause_and_notes
         "open('/nowhere')",
         "raise KeyError((1, 2))",
         "import json; json.loads('{')",
+        "import os; os.rename('/nowhere', '/nowhere else')",
+        "import no_such_module.at_all",
+        "from json import no_such_name",
     ],
 )
 def test_built_in_exceptions_and_those_of_loaded_modules_keep_class_text_and_fields(text: str) -> None:
@@ -100,6 +103,8 @@ def test_built_in_exceptions_and_those_of_loaded_modules_keep_class_text_and_fie
         back = rebuilt(caught(text))
         assert type(back) is type(error)
         assert str(back) == str(error)
+        for name in ("filename", "filename2", "errno", "name", "path"):
+            assert getattr(back, name, None) == getattr(error, name, None) or isinstance(error, AttributeError)
         assert vars(back) | {"__notes__": None} == vars(error) | {"__notes__": None}
     assert json is not None
 
@@ -111,6 +116,43 @@ def test_a_class_with_a_constructor_of_its_own_comes_back_without_a_call_of_it()
     back = rebuilt(caught(fail))
     assert type(back) is Own
     assert (back.code, str(back)) == (7, "seven")
+
+
+class OwnGroup(ExceptionGroup[Exception]):
+    pass
+
+
+def test_a_group_comes_back_with_what_is_in_it() -> None:
+    class Elsewhere(Exception):
+        """Of no module that anybody has loaded."""
+
+    def fail() -> None:
+        raise OwnGroup("several", [ValueError("a"), ExceptionGroup("inner", [Own(7, "seven"), Elsewhere("x")])])
+
+    back = rebuilt(caught(fail), where="on worker w-1")
+    assert isinstance(back, OwnGroup)
+    assert (back.message, back.__notes__) == ("several", ["on worker w-1"])
+    first, inner = back.exceptions
+    assert isinstance(inner, ExceptionGroup)
+    own, elsewhere = inner.exceptions
+    assert (repr(first), type(own), type(elsewhere)) == ("ValueError('a')", Own, RemoteError)
+    assert str(elsewhere) == f"{Elsewhere.__qualname__}: x"
+    matched, rest = back.split(Own)
+    assert matched is not None and rest is not None
+
+
+def test_a_group_too_large_to_be_told_leaves_class_and_text() -> None:
+    deep: Exception = ValueError()
+    for _ in range(50):
+        deep = ExceptionGroup("deep", [deep])
+    for group in (deep, ExceptionGroup("wide", [ValueError() for _ in range(1000)])):
+
+        def fail(group: Exception = group) -> None:
+            raise group
+
+        failure = caught(fail)
+        assert len(b"".join(packed(failure))) < 1 << 20
+        assert isinstance(rebuilt(failure), RemoteError | ExceptionGroup)
 
 
 @pytest.mark.parametrize(
