@@ -223,6 +223,32 @@ def test_joblibs_calls_take_ones_own_modules_along(tmp_path: Path, monkeypatch: 
         assert joblib.Parallel()(joblib.delayed(mine.twice)(x) for x in range(3)) == [0, 2, 4]
 
 
+def test_joblib_ends_what_is_under_way_when_one_of_its_calls_fails() -> None:
+    joblib = pytest.importorskip("joblib")
+    futures: list[Future[Any]] = []
+
+    class Busy:
+        """A pool that fails the first call once others wait behind it, and never comes to those."""
+
+        def devices(self) -> list[Any]:
+            return []
+
+        def calls(self) -> Busy:
+            return self
+
+        def submit(self, function: Any, content: bytes) -> Future[Any]:
+            futures.append(Future())
+            if len(futures) == 4:
+                futures[0].set_exception(ZeroDivisionError())
+            return futures[-1]
+
+    register_joblib(Busy())  # type: ignore[arg-type]
+    with joblib.parallel_config("moregpu"), pytest.raises(ZeroDivisionError):
+        joblib.Parallel(n_jobs=4)(joblib.delayed(abs)(x) for x in range(10))
+    assert len(futures) > 1
+    assert all(future.done() for future in futures)
+
+
 def test_shared_values_are_found_wherever_arguments_name_them() -> None:
     scattered, tensor = Scattered(), Tensor(dtype="uint8", shape=(1,), data=b"x")
     shared = scattered.put("ab" * 16, tensor)

@@ -38,6 +38,7 @@ def register_joblib(pool: Functions | None = None, **options: Unpack[CallOptions
             """Begin a `Parallel`."""
             self.parallel = parallel
             self._calls = (pool if pool is not None else default_pool()).calls(**options)
+            self._under_way: set[Future[Any]] = set()
             return self.effective_n_jobs(n_jobs)
 
         def effective_n_jobs(self, n_jobs: int) -> int:
@@ -53,6 +54,8 @@ def register_joblib(pool: Functions | None = None, **options: Unpack[CallOptions
             """Send a batch of joblib's calls."""
             items = list(getattr(func, "items", [(func, (), {})]))
             future = self._calls.submit(run_items, dumps(items))
+            self._under_way.add(future)
+            future.add_done_callback(self._under_way.discard)
             if callback is not None:
                 future.add_done_callback(callback)
             return future
@@ -66,7 +69,9 @@ def register_joblib(pool: Functions | None = None, **options: Unpack[CallOptions
             return out.result()
 
         def abort_everything(self, ensure_ready: bool = True) -> None:
-            """Nothing to do: futures that nobody waits for are cancelled with the session."""
+            """End what is under way: one of the calls failed, or nobody takes the others' results."""
+            for future in list(self._under_way):
+                future.cancel()
 
     parallel.register_parallel_backend("moregpu", Backend)
 
