@@ -49,6 +49,43 @@ def there(place: str) -> Callable[[Any], Any]:
     return lambda payload: program.call(memoryview(joined(encode(payload))), {})
 
 
+MAIN = '''\
+"""Zoë's."""
+ran = []
+def main(): ran.append("main")
+def step(): return [*ran, main.__code__.co_firstlineno]
+if __name__ == "__main__": main()
+if ("__main__" == __name__) :
+    main()
+else:
+    ran.append("else")
+'''
+
+
+def test_what_a_file_does_when_it_is_started_is_not_done_for_a_call_of_one_function(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.py"
+    path.write_text(MAIN, encoding="utf-8")
+    assert there(f"{path}:step")(None) == ["else", 3]
+    path.write_text(MAIN + "result = ran", encoding="utf-8")
+    assert there(str(path))(None) == ["main", "main"], "the whole file is started itself"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbfdef name(): return 'Zo\xc3\xab'\r\n",
+        b"# -*- coding: latin-1 -*-\ndef name(): return 'Zo\xeb'\n",
+    ],
+    ids=["with a mark in front", "in another encoding"],
+)
+def test_a_file_is_read_as_python_reads_it(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.py"
+    path.write_bytes(content)
+    assert there(f"{path}:name")(None) == "Zoë"
+    path.write_bytes(content + b"result = name()\n")
+    assert there(str(path))(None) == "Zoë"
+
+
 @pytest.mark.parametrize(
     ("payload", "result"),
     [

@@ -6,7 +6,9 @@ Nothing of a file runs here, not even its imports: its text travels, and a line 
 from __future__ import annotations
 
 import ast
+import io
 import json
+import tokenize
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
@@ -53,14 +55,14 @@ def read_script(place: str) -> Script:
         content = path.read_bytes()
         if len(content) > MAX_SCRIPT_BYTES:
             raise InvalidRequest(f"{path} holds {len(content)} bytes; a script may have {MAX_SCRIPT_BYTES}")
-        text = content.decode()
+        text = content.decode(tokenize.detect_encoding(io.BytesIO(content).readline)[0])  # as Python itself reads it
     except OSError as error:
         raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}", HOW) from error
-    except UnicodeDecodeError as error:
+    except (UnicodeDecodeError, SyntaxError) as error:
         raise InvalidRequest(f"{path} is no text", HOW) from error
     if not function:
         return Script(text=text, name=path.name)
-    return Script(text=text + _calling(text, function, path), name=f"{path.name}:{function}")
+    return Script(text=_called(text, function, path), name=f"{path.name}:{function}")
 
 
 def read_payloads(given: str | None) -> list[Any]:
@@ -107,12 +109,35 @@ def _path_and_function(place: str) -> tuple[Path, str]:
     return Path(*before.split(".")).with_suffix(".py"), function
 
 
-def _calling(text: str, function: str, path: Path) -> str:
-    """The lines that call it. The text is read as Python, and not run."""
+def _called(text: str, function: str, path: Path) -> str:
+    """The text, and the lines that call one function of it. It is read as Python, and not run."""
     try:
         body = ast.parse(text).body
     except (SyntaxError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"{path} is no Python: {error}", HOW) from error
+    return _without_main(text, body) + _calling(body, function, path)
+
+
+def _without_main(text: str, body: list[ast.stmt]) -> str:
+    """The text, line for line, but what it does when it is started itself (`if __name__ == "__main__":`)."""
+    lines = text.encode().splitlines(keepends=True)  # places in the tree count bytes
+    for node in body:
+        if isinstance(node, ast.If) and _asks_for_main(node.test):
+            test, line = node.test, node.test.lineno - 1
+            if test.end_lineno == test.lineno and test.end_col_offset is not None:
+                lines[line] = lines[line][: test.col_offset] + b"False" + lines[line][test.end_col_offset :]
+    return b"".join(lines).decode()
+
+
+def _asks_for_main(test: ast.expr) -> bool:
+    match test:
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
+            return {ast.unparse(left), ast.unparse(right)} == {"__name__", "'__main__'"}
+        case _:
+            return False
+
+
+def _calling(body: list[ast.stmt], function: str, path: Path) -> str:
     defined = {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     if function not in defined:
         names = ", ".join([*defined][:8])
