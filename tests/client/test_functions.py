@@ -249,6 +249,34 @@ def test_joblib_ends_what_is_under_way_when_one_of_its_calls_fails() -> None:
     assert all(future.done() for future in futures)
 
 
+CACHED = """
+import functools
+
+@functools.lru_cache(maxsize=7, typed=True)
+def fibonacci(n):
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+class Box:
+    @functools.cache
+    def twice(self, x):
+        return 2 * x
+
+def use(n):
+    return fibonacci(n), fibonacci.cache_info().misses, Box().twice(n)
+"""
+
+
+def test_functions_that_remember_their_results_travel_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = loaded("mine_that_remembers", CACHED, tmp_path, monkeypatch)
+    mine.fibonacci(3)
+    programs = [Packer().pack(function, {}) for function in (mine.use, mine.fibonacci, functools.lru_cache)]
+    monkeypatch.delitem(sys.modules, "mine_that_remembers")
+    use, fibonacci, of_python = map(unpacked, programs)
+    assert use(30) == (832040, 31, 60), "with a memory of its own"
+    assert (fibonacci(10), fibonacci.cache_parameters()) == (55, {"maxsize": 7, "typed": True})
+    assert of_python is functools.lru_cache
+
+
 def test_shared_values_are_found_wherever_arguments_name_them() -> None:
     scattered, tensor = Scattered(), Tensor(dtype="uint8", shape=(1,), data=b"x")
     shared = scattered.put("ab" * 16, tensor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import operator
 import sys
 import weakref
@@ -19,6 +20,9 @@ from moregpu.workloads.function.spec import Form
 
 PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), BuiltinFunctionType})
 """What a function may refer to and still be known to be the same function the next time: nothing in it can change."""
+
+
+_Cached: Any = type(functools.lru_cache(print))
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +70,26 @@ def dumps(value: Any) -> bytes:
     except ImportError as error:
         raise MissingExtra("functions need cloudpickle", 'pip install "moregpu[functions]"') from error
     send_own_modules(cloudpickle.register_pickle_by_value)
-    return cloudpickle.dumps(value, protocol=5)
+    file = io.BytesIO()
+    _pickler()(file, protocol=5).dump(value)
+    return file.getvalue()
+
+
+@functools.cache
+def _pickler() -> Any:
+    import cloudpickle
+
+    base: Any = cloudpickle.Pickler
+
+    class Pickler(base):
+        def reducer_override(self, obj: Any) -> Any:
+            """What remembers its results (`functools.cache`) goes by value, as the function in it does."""
+            # Pickle would send its name alone, and no worker has a `__main__` or module of that name.
+            if isinstance(obj, _Cached) and is_own(obj.__module__):
+                return operator.call, (functools.lru_cache(**obj.cache_parameters()), obj.__wrapped__)
+            return super().reducer_override(obj)
+
+    return Pickler
 
 
 def _is_same(known: tuple[Any, ...], state: tuple[Any, ...]) -> bool:
