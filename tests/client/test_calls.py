@@ -14,6 +14,7 @@ import pytest
 
 from moregpu.client.aio import AsyncPool
 from moregpu.client.functions import caller as sending
+from moregpu.client.functions.accelerate import accelerate
 from moregpu.client.functions.caller import Caller
 from moregpu.client.functions.executor import Calls
 from moregpu.client.functions.functions import Functions
@@ -152,3 +153,11 @@ def test_an_awaited_map_cancels_the_rest_where_one_fails(monkeypatch: pytest.Mon
         asyncio.run(pool.map(abs, [1, 2]))
     with pytest.raises(CancelledError):
         futures[1].result(0)
+
+
+def test_an_accelerated_function_may_have_an_argument_of_any_name(pool: Pool) -> None:
+    future = accelerate(pool)(dict).submit(self=1, fn=2, pool=3)
+    assert not future.done(), "it was sent"
+    future.cancel()
+    with pytest.raises(CancelledError):
+        future.result(0)

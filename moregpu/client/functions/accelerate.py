@@ -36,7 +36,7 @@ class Accelerated:
         self._made: tuple[Functions, Calls] | None = None
         """The pool of the last call, and its Executor with our options."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call it on the pool and wait for its result."""
         try:
             calls = self._on_pool()
@@ -46,7 +46,7 @@ class Accelerated:
 
         return awaited(calls.submit(self.__moregpu_function__, *args, **kwargs))
 
-    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+    def submit(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call it on the pool; its future."""
         return self._on_pool().submit(self.__moregpu_function__, *args, **kwargs)
 
