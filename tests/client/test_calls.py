@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
@@ -21,6 +23,7 @@ from moregpu.client.functions.functions import Functions
 from moregpu.client.functions.options import Chosen
 from moregpu.client.functions.program import Packer
 from moregpu.errors import JobCancelled
+from moregpu.jobs import Tensor
 from moregpu.wire import link as wire
 from moregpu.workloads.function.spec import FunctionSpec
 
@@ -161,3 +164,26 @@ def test_an_accelerated_function_may_have_an_argument_of_any_name(pool: Pool) ->
     future.cancel()
     with pytest.raises(CancelledError):
         future.result(0)
+
+
+@dataclasses.dataclass
+class Holder:
+    held: Any
+
+
+@pytest.mark.parametrize("by_pickle", [False, True])
+def test_what_is_scattered_is_refused_where_nobody_would_put_its_value(pool: Pool, by_pickle: bool) -> None:
+    calls = pool.calls(allow_pickle=by_pickle)
+    caller = pool._the_caller()  # pyright: ignore[reportPrivateUsage]
+    table = caller.scattered.put("0" * 64, Tensor(dtype="uint8", shape=(0,), data=b""))
+    calls.submit(len, [table], {"a": (table,)})
+    for submit in (
+        lambda: calls.submit(Holder, Holder(table)),
+        lambda: calls.submit(Holder, {table}),
+        lambda: calls.submit(functools.partial(len, table)),
+        lambda: calls.submit(lambda: table),
+        lambda: calls.submit(len, table, print),
+    ):
+        with pytest.raises(TypeError, match="stands for its value" if by_pickle else "stands for its|cannot travel"):
+            submit()
+    pool.shutdown(cancel_futures=True)

@@ -13,7 +13,7 @@ from moregpu.client.functions.options import Chosen
 from moregpu.client.functions.pickled import as_pickled
 from moregpu.client.functions.program import Packer, Program, name_of
 from moregpu.client.functions.progress import show_progress
-from moregpu.client.functions.shared import SHARED_TYPE
+from moregpu.client.functions.shared import SHARED_TYPE, misplaced
 from moregpu.encoding import Unencodable, encode
 
 P = ParamSpec("P")
@@ -92,7 +92,8 @@ class Calls(Executor):
         shared = self._caller().scattered.named_in((args, kwargs))
         try:
             arguments = _encoded(args, kwargs, types)
-            types.pop(SHARED_TYPE, None)
+            if types.pop(SHARED_TYPE, None) is not None and not shared:
+                raise misplaced()
         except Unencodable:
             if not self.options.allow_pickle:
                 raise

@@ -15,6 +15,7 @@ import msgspec
 from blake3 import blake3
 
 from moregpu.client.functions.modules import is_own, send_own_modules
+from moregpu.client.functions.shared import Shared, misplaced
 from moregpu.errors import MissingExtra
 from moregpu.workloads.function.spec import Form
 
@@ -87,6 +88,8 @@ def _pickler() -> Any:
             # Pickle would send its name alone, and no worker has a `__main__` or module of that name.
             if isinstance(obj, _Cached) and is_own(obj.__module__):
                 return operator.call, (functools.lru_cache(**obj.cache_parameters()), obj.__wrapped__)
+            if type(obj) is Shared:
+                raise misplaced()
             return super().reducer_override(obj)
 
     return Pickler

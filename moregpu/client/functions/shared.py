@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from moregpu.encoding import Unencodable
 from moregpu.jobs import Tensor
 from moregpu.workloads.function.spec import SHARED
 
@@ -20,6 +21,14 @@ class Shared:
 
 
 SHARED_TYPE = f"{Shared.__module__}:{Shared.__qualname__}"
+
+
+def misplaced() -> Unencodable:
+    """The error for a shared value that nobody would put the value itself in place of."""
+    return Unencodable(
+        "what `scatter` gave stands for its value as an argument, or in lists, tuples and dicts of arguments, and "
+        "nowhere else: not in a function, a partial, an object or what goes by pickle"
+    )
 
 
 class Scattered:
