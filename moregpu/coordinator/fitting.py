@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 
 from moregpu.coordinator.store.protocol import FleetWorker, JobRow, TaskRow
@@ -204,7 +205,7 @@ def _kind_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:
 
 def _let_in(job: JobRow, whom: str) -> str:
     """What an owner does about it, where it is the owner's to say."""
-    return f"; `moregpu join --allow {whom}` on one lets them in" if job.plan.needs.own_code else ""
+    return f"; `moregpu join --allow {shlex.quote(whom)}` on one lets them in" if job.plan.needs.own_code else ""
 
 
 def _consent_reason(job: JobRow, _: Sequence[FleetWorker]) -> str:

@@ -516,6 +516,11 @@ def needing(memory: int = 0, time_limit_s: float | None = None, **needs: Any) ->
             [rows.worker(consent={"kernel": ["bob"]})],
             "no worker accepts kernels from alice; `moregpu join --allow kernels=alice` on one lets them in",
         ),
+        (
+            replace(needing(own_code=True), submitter_name="ann b"),
+            [rows.worker(consent={"kernel": ["bob"]})],
+            "no worker accepts kernels from ann b; `moregpu join --allow 'kernels=ann b'` on one lets them in",
+        ),
         (needing(cores=999), [rows.worker()], "no worker here has a device with 999 cores"),
         (needing(group="lab"), [rows.worker()], "no connected worker is in the group 'lab'"),
         (needing(engine="gpu"), [rows.worker()], "no worker here offers a GPU"),
