@@ -230,6 +230,10 @@ class _Writer:
     def _pandas(self, value: Any, depth: int) -> Any:
         pandas = sys.modules["pandas"]
         if isinstance(value, pandas.DataFrame):
+            if type(value.columns).__name__ == "MultiIndex":
+                raise Unencodable(
+                    "a frame with several levels of columns cannot travel: give each column one name first"
+                )
             names = self.items(list(value.columns), depth)
             columns = [self._column(value.iloc[:, place], depth) for place in range(len(names))]
             return self.extension(
@@ -252,7 +256,8 @@ class _Writer:
         """A column's values: an array where NumPy holds them, else a list."""
         if type(column).__name__ == "MultiIndex":
             raise Unencodable("a frame with several levels of index cannot travel: `reset_index()` first")
-        dtype = getattr(column.dtype, "str", "")
+        # Times with a zone call themselves by the name of times without one, and NumPy has them as objects.
+        dtype = getattr(column.dtype, "str", "") if getattr(column.dtype, "tz", None) is None else ""
         return self.array(column.to_numpy()) if DTYPE.fullmatch(dtype) else self.items(column.tolist(), depth)
 
 

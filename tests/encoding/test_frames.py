@@ -66,6 +66,21 @@ def test_several_levels_of_index_are_refused_with_what_to_do() -> None:
         encode(frame)
 
 
+def test_several_levels_of_columns_are_refused_with_what_to_do() -> None:
+    columns = pandas.MultiIndex.from_tuples([("a", "x"), ("a", "y")])
+    with pytest.raises(Unencodable, match="several levels of columns"):
+        encode(pandas.DataFrame([[1, 2]], columns=columns))
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "UTC"])
+def test_times_with_a_zone_are_the_same_times_in_it(zone: str) -> None:
+    times = pandas.date_range("2026-03-01 12:30", periods=3, freq="30D", tz=zone)
+    found = there_and_back(pandas.DataFrame({"at": times, "n": [1, 2, 3]}, index=times))
+    for moments in (found["at"], found.index):
+        assert list(moments) == list(times)
+        assert str(moments.dtype).endswith(f", {zone}]")
+
+
 def test_a_frame_where_pandas_is_missing_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = bytearray(joined(encode(FRAMES["numbers"])))
     monkeypatch.setitem(sys.modules, "pandas", None)
