@@ -53,7 +53,10 @@ class AsyncPool(Kernels["Coroutine[Any, Any, Floats]", "Coroutine[Any, Any, floa
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        try:
+            await asyncio.to_thread(self.pool.end_calls, cancel=error is not None)
+        finally:
+            await self.close()  # whoever is cancelled meanwhile waits for no result
 
     kernel = _in_thread(Pool.kernel)
     benchmark = _in_thread(Pool.benchmark)

@@ -187,3 +187,29 @@ def test_what_is_scattered_is_refused_where_nobody_would_put_its_value(pool: Poo
         with pytest.raises(TypeError, match="stands for its value" if by_pickle else "stands for its|cannot travel"):
             submit()
     pool.shutdown(cancel_futures=True)
+
+
+class Answering(Pool):
+    """A pool whose calls have their results once somebody waits for them."""
+
+    def end_calls(self, *, cancel: bool) -> None:
+        if not cancel:
+            self.connection.hear(JobCancelled("an answer"))
+        super().end_calls(cancel=cancel)
+
+
+@pytest.mark.parametrize("error", [None, ValueError()])
+def test_a_block_of_coroutines_ends_as_any_other_with_all_results_or_by_its_exception_with_none(
+    error: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = Answering()
+    future = pool.submit(abs, 1)
+
+    async def close(_: AsyncPool) -> None:
+        pool.close()
+
+    monkeypatch.setattr(AsyncPool, "close", close)
+    block = AsyncPool(pool)  # type: ignore[arg-type]
+    asyncio.run(block.__aexit__(None if error is None else type(error), error, None))
+    assert future.cancelled() == (error is not None)
+    assert pool.closed.is_set()
