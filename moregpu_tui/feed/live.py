@@ -32,7 +32,6 @@ from moregpu_tui.state.events import (
     Live,
     Replaced,
     WorkerGone,
-    WorkerRow,
     about,
     heard,
     job_of,
@@ -193,10 +192,13 @@ class LivePool(LiveCalls):
             self.offer(one)
             return
         event = one.event
-        if event.seq is not None:
-            self.seq = max(self.seq, event.seq)
         if event.type == "resync":
             self._resync.set()
+            if event.seq is not None and event.seq < self.seq:  # a backup was put back: all is numbered anew
+                self.seq = event.seq
+                self.offer(one)
+        if event.seq is not None:
+            self.seq = max(self.seq, event.seq)
         if event.type in ("snapshot", "resync"):
             return
         self.offer(self._rationed(event, now) if event.type == "log" else one)
@@ -225,6 +227,7 @@ class LivePool(LiveCalls):
         seq = self.seq
         workers = await self.in_thread(self.pool.workers)
         jobs = await self.in_thread(lambda: self.pool.jobs(limit=JOBS_AT_FIRST))
+        seq = self.since(seq)
         self.offer(
             Replaced(
                 seq=seq,
@@ -251,14 +254,13 @@ class LivePool(LiveCalls):
                     await self.fetch_job(id)
 
     async def _fetch_worker(self, id: str) -> None:
-
         seq = self.seq
         try:
             view = await self.in_thread(lambda: self.pool.doors.call("GET", path_of("workers", id), WorkerView))
         except NotFound:
             self.offer(WorkerGone(id=id))
         else:
-            self.offer(WorkerRow(seq=seq, worker=worker_of(view, seq)))
+            self.offer_worker(seq, view)
 
     async def _reconcile(self) -> None:
         while True:

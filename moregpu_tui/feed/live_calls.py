@@ -85,13 +85,26 @@ class LiveCalls:
         """Run a blocking call."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
+    def since(self, seq: int) -> int:
+        """The sequence that rows count by which were asked for at `seq`: a lower one where numbers began anew since."""
+        return min(seq, self.seq)
+
+    def offer_worker(self, seq: int, view: WorkerView) -> None:
+        """A worker as it was when it was asked for, at `seq` or later."""
+        seq = self.since(seq)
+        self.offer(WorkerRow(seq=seq, worker=worker_of(view, seq)))
+
+    def _offer_job(self, seq: int, view: JobView) -> None:
+        seq = self.since(seq)
+        self.offer(JobRow(seq=seq, job=job_of(view, seq), tasks=tasks_of(view.tasks)))
+
     # ---- workers
 
     async def change_worker(self, id: str, change: WorkerChange) -> None:
         named = {name: value for name, value in msgspec.to_builtins(change).items() if value is not None}
         seq = self.seq
         view = await self.in_thread(lambda: self._call("PATCH", path_of("workers", id), WorkerView, named))
-        self.offer(WorkerRow(seq=seq, worker=worker_of(view, seq)))
+        self.offer_worker(seq, view)
 
     async def revoke_worker(self, id: str) -> None:
         await self.in_thread(lambda: self._call("DELETE", path_of("workers", id), type(None)))
@@ -150,18 +163,18 @@ class LiveCalls:
 
         seq = self.seq
         view = await self.in_thread(send)
-        self.offer(JobRow(seq=seq, job=job_of(view, seq)))
+        self._offer_job(seq, view)
         return view
 
     async def cancel(self, id: str) -> None:
         seq = self.seq
         view = await self.in_thread(lambda: self._call("DELETE", path_of("jobs", id), JobView))
-        self.offer(JobRow(seq=seq, job=job_of(view, seq)))
+        self._offer_job(seq, view)
 
     async def retry(self, id: str) -> JobView:
         seq = self.seq
         view = await self.in_thread(lambda: self._call("POST", path_of("jobs", id, "retry"), JobView))
-        self.offer(JobRow(seq=seq, job=job_of(view, seq)))
+        self._offer_job(seq, view)
         return view
 
     async def purge(self, id: str) -> None:
@@ -175,7 +188,7 @@ class LiveCalls:
         except NotFound:
             self.offer(JobGone(id=id))
             return
-        self.offer(JobRow(seq=seq, job=job_of(view, seq), tasks=tasks_of(view.tasks)))
+        self._offer_job(seq, view)
 
     async def follow_log(self, id: str) -> None:
         pauses = delays(FIRST_PAUSE_S, LONGEST_PAUSE_S)

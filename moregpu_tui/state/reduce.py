@@ -166,9 +166,10 @@ class _Batch:
         if self._details is not None:
             fields["details"] = self._details
         if self._log:
-            fields["log"] = _merged(self.state.log, self.state.log_newest, self._log)
+            newest = fields.get("log_newest", self.state.log_newest)
+            fields["log"] = _merged(fields.get("log", self.state.log), newest, self._log)
             fields["log_total"] = self.state.log_total + len(self._log)
-            fields["log_newest"] = max(self.state.log_newest, *(entry.seq for entry in self._log))
+            fields["log_newest"] = max(newest, *(entry.seq for entry in self._log))
         if self._seq != self.state.seq:
             fields["seq"] = self._seq
         if self._grains != self.state.grains_total:
@@ -264,6 +265,9 @@ class _Batch:
             )
             self.changed.stats = True
             return
+        if kind == "resync":
+            self._number_anew(event.seq or 0)
+            return
         fresh = event.seq is None or event.seq > self._seq
         if event.seq is not None:
             self._seq = max(self._seq, event.seq)
@@ -276,6 +280,17 @@ class _Batch:
         said = words.about(event, self._name_of)
         for entry in said:
             self._say(entry)
+
+    def _number_anew(self, seq: int) -> None:
+        """The pool goes on from a backup: what was told after that has numbers that will be given again."""
+        self._seq = seq
+        for id, worker in self.workers().items():
+            self.workers()[id] = _replace(worker, flags_seq=0, link_seq=0)
+        for id, job in self.jobs().items():
+            self.jobs()[id] = _replace(job, seq=0)
+        self._log = [_replace(entry, seq=0) for entry in self._log]
+        self._fields |= {"log": tuple(_replace(entry, seq=0) for entry in self.state.log), "log_newest": 0}
+        self.changed.everything = True
 
     def _worker_event(self, event: Event) -> None:
         if not event.id.startswith("w-"):

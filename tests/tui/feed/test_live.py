@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,6 +84,46 @@ def test_what_happens_in_a_pool_is_seen_and_a_restart_is_survived(local: Loopbac
             await watcher.source.cancel(view.id)
             await watcher.until(lambda: state().jobs[view.id].state == "cancelled", "the cancellation")
             await watcher.until(lambda: any("was cancelled" in entry.text for entry in state().log), "the line")
+
+    asyncio.run(play())
+
+
+def test_a_backup_that_is_put_back_under_an_open_console_is_what_it_shows_from_then_on(
+    local: LoopbackPool, tmp_path: Path
+) -> None:
+    def draft(name: str) -> Draft:
+        return Draft(spec=KernelSpec(operation="matmul", size=64, name=name))
+
+    async def play() -> None:
+        async with Watcher(local.access()) as watcher:
+            state = lambda: watcher.store.state  # noqa: E731
+            await watcher.until(lambda: state().link.state == "live", "the pool")
+            kept = await watcher.source.submit(draft("kept"), "key-1")
+            await watcher.until(lambda: state().seq > 0 and kept.id in state().jobs, "the job")
+            await asyncio.to_thread(local.kill_coordinator)
+            shutil.copytree(local.state, tmp_path / "backup")
+            await asyncio.to_thread(local.start_coordinator)
+            watcher.source.resync()
+            await watcher.until(lambda: state().link.state == "live", "the pool as it was")
+            lost = [await watcher.source.submit(draft(f"lost {number}"), f"lost-{number}") for number in range(5)]
+            await watcher.source.cancel(kept.id)
+            await watcher.until(lambda: state().jobs[kept.id].state == "cancelled", "the cancellation")
+            await watcher.until(lambda: all(view.id in state().jobs for view in lost), "more jobs")
+            seq = state().seq
+
+            await asyncio.to_thread(local.kill_coordinator)
+            shutil.rmtree(local.state)
+            shutil.copytree(tmp_path / "backup", local.state)
+            await asyncio.to_thread(local.start_coordinator)
+            watcher.source.resync()
+            await watcher.until(lambda: not any(view.id in state().jobs for view in lost), "the pool of the backup")
+            assert state().jobs[kept.id].state == "queued"
+            assert state().seq < seq
+            with local.connect() as pool:
+                await asyncio.to_thread(pool.job(kept.id).cancel)
+            await watcher.until(lambda: state().jobs[kept.id].state == "cancelled", "what happens now", 10.0)
+            lines = [entry.text for entry in state().log if "was cancelled" in entry.text]
+            assert len(lines) == 2
 
     asyncio.run(play())
 
