@@ -59,6 +59,7 @@ class Code(IntEnum):
     FRAME = 26  # column names, columns, index, name of the index
     SERIES = 27  # name, values, index, name of the index
     ELLIPSIS = 28  # nothing
+    COLLECTED = 29  # class ("deque", "OrderedDict", …), list or dict, length or name of the factory
 
 
 class Unencodable(TypeError):

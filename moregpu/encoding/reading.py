@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from moregpu.encoding.collected import put_together
 from moregpu.encoding.layout import DTYPE, HEAD, LENGTH, MAX_BUFFERS, MAX_DEPTH, Code, Malformed, Unknown, aligned
 
 MAX_TEXT_NUMBER = 10_000
@@ -342,4 +343,5 @@ _MAKERS: dict[int, _Maker] = {
     Code.FRAME: lambda reader, parts: reader.frame(*parts),
     Code.SERIES: lambda reader, parts: reader.series(*parts),
     Code.ELLIPSIS: lambda _, __: ...,
+    Code.COLLECTED: lambda _, parts: put_together(*parts),
 }

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from msgspec.msgpack import Ext
 
+from moregpu.encoding.collected import COLLECTED, taken_apart
 from moregpu.encoding.layout import (
     ALIGNMENT,
     DTYPE,
@@ -143,6 +144,12 @@ class _Writer:
         for key, item in zip(value, self._values(value, depth), strict=True):
             flat += [self._inside(key, depth, "a key of it"), item]
         return self.extension(Code.PAIRS, *flat)
+
+    def collected(self, value: Any, depth: int) -> Any:
+        """A container of `collections`."""
+        name, inside, more = taken_apart(value)
+        packed = self.items(inside, depth) if isinstance(inside, list) else self.mapping(inside, depth)
+        return self.extension(Code.COLLECTED, name, packed, more)
 
     def _values(self, value: dict[Any, Any], depth: int) -> list[Any]:
         names = list(value)
@@ -309,4 +316,5 @@ _PACKERS: dict[type, Callable[[_Writer, Any, int], Any]] = {
     range: lambda w, v, _: w.extension(Code.RANGE, *(w.exact(part) for part in (v.start, v.stop, v.step))),
     slice: lambda w, v, d: w.extension(Code.SLICE, *w.items([v.start, v.stop, v.step], d)),
     type(...): lambda w, v, _: w.extension(Code.ELLIPSIS),
+    **dict.fromkeys(COLLECTED, lambda w, v, d: w.collected(v, d)),
 }

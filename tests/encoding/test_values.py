@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import decimal
@@ -54,6 +55,10 @@ VALUES = st.recursive(
         st.dictionaries(KEYS, inner, max_size=5),
         st.sets(st.integers() | st.text(), max_size=5),
         st.frozensets(st.integers(), max_size=5),
+        st.dictionaries(KEYS, inner, max_size=5).map(collections.OrderedDict),
+        st.dictionaries(KEYS, st.integers(), max_size=5).map(collections.Counter),
+        st.dictionaries(KEYS, inner, max_size=5).map(lambda items: collections.defaultdict(list, items)),
+        st.lists(inner, max_size=5).map(lambda items: collections.deque(items, 7)),
     ),
     max_leaves=20,
 )
@@ -64,7 +69,7 @@ def same(one: Any, other: Any) -> bool:
         return False
     if isinstance(one, dict):
         return [(type(k), k) for k in one] == [(type(k), k) for k in other] and all(same(one[k], other[k]) for k in one)
-    if isinstance(one, list | tuple):
+    if isinstance(one, list | tuple | collections.deque):
         return len(one) == len(other) and all(map(same, one, other))
     return one == other
 
@@ -108,6 +113,28 @@ def test_from_bytes_that_cannot_be_written_to_arrays_are_copies_or_views_as_aske
 )  # fmt: skip
 def test_single_types(value: Any) -> None:
     assert same(there_and_back(value), value)
+
+
+def test_a_dict_that_fills_itself_fills_itself_there_too_by_what_everybody_has() -> None:
+    back = there_and_back(collections.defaultdict(list, {"a": [1]}))
+    back["b"].append(2)
+    assert back == {"a": [1], "b": [2]}
+    assert there_and_back(collections.deque([1, 2], maxlen=2)).maxlen == 2
+    assert there_and_back(collections.Counter("abba")).most_common() == [("a", 2), ("b", 2)]
+    with pytest.raises(Unencodable, match=r"\['x'\]: a defaultdict of .* make it a dict first"):
+        encode({"x": collections.defaultdict(lambda: 7)})
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [["deque", [1, 2], 1], ["deque", [1], True], ["deque", {}, None], ["Counter", [1], None], ["OrderedDict", {}, 3],
+     ["defaultdict", {}, "eval"], ["defaultdict", {}, 5], ["UserDict", {}, None], ["deque"], [[], [], []]],
+    ids=repr,
+)  # fmt: skip
+def test_a_container_that_nobody_has_is_malformed(parts: list[Any]) -> None:
+    body = msgspec.msgpack.encode(msgspec.msgpack.Ext(int(Code.COLLECTED), msgspec.msgpack.encode(parts)))
+    with pytest.raises(Malformed):
+        decode(HEAD.pack(len(body), 0) + body)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
