@@ -17,7 +17,7 @@ import typer
 
 from moregpu.cli.reach import ProfileOption, reach
 from moregpu.cli.show import JsonOption, print_json, print_table, say
-from moregpu.errors import InvalidRequest, MoreGPUError, NotConfigured
+from moregpu.errors import InvalidRequest, MoreGPUError, NotConfigured, Unavailable
 from moregpu.platform import paths
 from moregpu.wire.api import WorkerView
 
@@ -203,11 +203,17 @@ def _workers(profile: str | None) -> str:
 
 
 def states_of(workers: list[WorkerView]) -> str:
-    """Which worker stands how: those that stand alike together, and of many only some by name."""
+    """Which worker stands how: those that stand alike together, and of many only some by name.
+
+    Raises `Unavailable` where all are offline.
+    """
     alike: dict[str, list[str]] = {}
     for worker in workers:
         alike.setdefault(f"{worker.state}{': ' + worker.reason if worker.reason else ''}", []).append(worker.name)
-    return "; ".join(f"{_named(names)} {state}" for state, names in alike.items()) or "none has joined"
+    found = "; ".join(f"{_named(names)} {state}" for state, names in alike.items())
+    if workers and all(worker.state == "offline" for worker in workers):
+        raise Unavailable(found, "nothing is computed until one of them comes: moregpu join there, or its tray")
+    return found or "none has joined"
 
 
 def _named(names: list[str]) -> str:

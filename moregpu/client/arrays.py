@@ -25,12 +25,19 @@ _STORED: dict[str, np.dtype[Any]] = {
 """dtype names to NumPy's; never `np.dtype(text)`."""
 
 
+def plain(value: Any, name: str) -> Array:
+    """As NumPy's array. Raises `InvalidJob` for masked elements: they would be computed with."""
+    if np.ma.is_masked(value):
+        raise InvalidJob(f"{name} has masked elements, and kernels compute with all", "fill them first: a.filled(0)")
+    return np.asarray(value)
+
+
 def as_floats(value: Any, name: str) -> np.ndarray[Any, Any]:
     """What a kernel takes: float16 stays, everything else that is a real number becomes float32, here and once.
 
     So the check multiplies exactly what the workers multiplied. Raises `InvalidJob` for text, objects, complex numbers.
     """
-    array = np.asarray(value)
+    array = plain(value, name)
     if array.dtype.kind not in "fiub":
         raise InvalidJob(f"{name} holds {array.dtype}, and kernels take real numbers", "pass float32 or float16")
     kind = "<f2" if array.dtype == np.float16 else "<f4"

@@ -91,7 +91,9 @@ def attention(query: Any, key: Any, value: Any, causal: bool, options: JobOption
     """Scaled dot-product attention of one head (Vaswani et al. 2017, equation 1)."""
     import numpy as np
 
-    keys = np.asarray(key)
+    from moregpu.client.arrays import plain
+
+    keys = plain(key, "key")
     rows, width = _shape(query, "query")
     if keys.ndim != 2 or keys.shape[1] != width:
         raise InvalidJob(f"keys of shape {keys.shape} do not fit queries of shape {(rows, width)}")
@@ -109,7 +111,9 @@ def total(a: Any, options: JobOptions) -> Program[float]:
     """Sum of all elements."""
     import numpy as np
 
-    array = np.asarray(a)
+    from moregpu.client.arrays import plain
+
+    array = plain(a, "a")
     if array.size == 0:
         return 0.0
     rows = _rows(array)
@@ -122,7 +126,9 @@ def dot(a: Any, b: Any, options: JobOptions) -> Program[float]:
     """Sum of the products, element by element."""
     import numpy as np
 
-    left, right = np.asarray(a), np.asarray(b)
+    from moregpu.client.arrays import plain
+
+    left, right = plain(a, "a"), plain(b, "b")
     if left.shape != right.shape:
         raise InvalidJob(f"a has the shape {left.shape}, b has {right.shape}", "they must be the same")
     if left.size == 0:
@@ -136,27 +142,29 @@ def dot(a: Any, b: Any, options: JobOptions) -> Program[float]:
 
 def mean(a: Any, options: JobOptions) -> Program[float]:
     """Arithmetic mean of all elements; NaN for none, as NumPy's."""
-    import numpy as np
+    from moregpu.client.arrays import plain
 
-    count = np.asarray(a).size
+    count = plain(a, "a").size
     return (yield from total(a, options)) / count if count else math.nan
 
 
 def norm(a: Any, options: JobOptions) -> Program[float]:
     """Euclidean norm of all elements."""
-    import numpy as np
+    from moregpu.client.arrays import plain
 
-    array = np.asarray(a)
+    array = plain(a, "a")
     return math.sqrt((yield from dot(array, array, options)))
 
 
 def _linear(x: Any, weight: Any, bias: Any, options: JobOptions) -> Program[Tensor]:
     import numpy as np
 
+    from moregpu.client.arrays import plain
+
     product: Tensor = yield Step("matmul", {"a": x, "b": weight}, 1.0, options)
     if bias is None:
         return product
-    row = np.asarray(bias)
+    row = plain(bias, "bias")
     if row.shape != product.shape[-1:]:
         raise InvalidJob(f"a bias of shape {row.shape} does not fit an output of shape {product.shape}")
     spread = np.ascontiguousarray(np.broadcast_to(row.astype(product.dtype), product.shape))

@@ -8,7 +8,7 @@ import pytest
 
 from moregpu.cli.doctor import states_of
 from moregpu.cli.worker import LISTED, find_one
-from moregpu.errors import InvalidRequest, NotFound
+from moregpu.errors import InvalidRequest, NotFound, Unavailable
 from moregpu.wire.api import WorkerView
 
 
@@ -55,5 +55,10 @@ def test_what_is_not_there_is_said() -> None:
 def test_the_doctor_names_workers_that_stand_alike_together_and_of_many_some() -> None:
     assert states_of([]) == "none has joined"
     assert states_of(FLEET) == "vm, anna online; vm offline"
-    fleet = [worker(f"w-{number:014d}", f"desk{number}", "offline") for number in range(40)]
-    assert states_of(fleet) == "desk0, desk1, desk2, desk3 and 36 more offline"
+    fleet = [worker(f"w-{number:014d}", f"desk{number}", "paused") for number in range(40)]
+    assert states_of(fleet) == "desk0, desk1, desk2, desk3 and 36 more paused"
+
+
+def test_a_fleet_of_which_nobody_is_there_is_a_finding() -> None:
+    with pytest.raises(Unavailable, match="anna offline"):
+        states_of([worker("w-1", "anna", "offline")])

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moregpu.client.arrays import as_floats, buffer_of, common_floats
+from moregpu.client.options import JobOptions
+from moregpu.client.programs import dot, total
 from moregpu.errors import InvalidJob
 
 
@@ -17,6 +19,21 @@ from moregpu.errors import InvalidJob
 def test_what_is_no_real_number_is_refused_with_its_type(value: Any) -> None:
     with pytest.raises(InvalidJob, match="kernels take real numbers"):
         as_floats(value, "a")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda a: common_floats({"a": a}),
+        lambda a: next(total(a, JobOptions())),
+        lambda a: next(dot(a, a, JobOptions())),
+    ],
+    ids=["kernel", "sum", "dot"],
+)
+def test_what_is_masked_is_not_computed_with(program: Any) -> None:
+    with pytest.raises(InvalidJob, match="masked elements"):
+        program(np.ma.array([1.0, 2.0], mask=[False, True]))
+    program(np.ma.array([1.0, 2.0]))
 
 
 @pytest.mark.parametrize("dtype", ["f8", ">f8", ">f4", "i8", "u1", "?", "i2"])
