@@ -128,7 +128,7 @@ class Link:
         try:
             asked = _decoded(frame if packed else frame.encode(), _ASKED[packed])
         except InvalidRequest as error:
-            self._tell(Refused(id=_id_of(frame, packed), problem=problem(error)), packed)
+            self._tell(Refused(id=_id_of(frame), problem=problem(error)), packed)
         else:
             if isinstance(asked, Stop):
                 self._stop(asked.id)
@@ -297,13 +297,14 @@ class Link:
                 await self._close("the token no longer holds")
 
 
-def _id_of(frame: bytes | str, packed: bool) -> int | None:
+def _id_of(frame: bytes | str) -> int | None:
     """What a frame that is no message would have been called: whoever sent it waits for an answer to that."""
     try:
-        named = msgspec.msgpack.decode(frame, type=_Named) if packed else msgspec.json.decode(frame, type=_Named)
+        if isinstance(frame, bytes):
+            return msgspec.msgpack.decode(frame, type=_Named).id
+        return msgspec.json.decode(frame, type=_Named).id
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
-    return named.id
 
 
 def _frame(message: FromLink, packed: bool) -> bytes | str:
