@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import re
 import time
 import tracemalloc
 import urllib.error
@@ -62,7 +63,8 @@ def test_json_stands_a_field_a_line_as_grep_and_cut_expect_it(live: OldPool, pat
             text = answer.read().decode()
     except urllib.error.HTTPError as error:
         text = error.read().decode()
-    assert text == json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    as_python = re.sub(r"(\d)e-(\d)(?!\d)", r"\1e-0\2", text)  # a tiny number is 1e-6 here, and 1e-06 there
+    assert as_python == json.dumps(json.loads(text), indent=2, ensure_ascii=False)
 
 
 def test_a_record_stands_a_field_a_line_with_its_output_too(live: OldPool) -> None:

@@ -123,7 +123,9 @@ def test_the_alerts_are_loaded_and_none_fires_on_a_healthy_pool(prometheus: Prom
     (group,) = prometheus.get("/api/v1/rules")["groups"]
     assert len(group["rules"]) == len(re.findall(r"- alert:", (GRAFANA / "alerts.yml").read_text()))
     for rule in group["rules"]:
-        assert rule["health"] in ("ok", "unknown") and not rule["alerts"], rule
+        assert rule["health"] in ("ok", "unknown"), rule
+        # One that is pending has yet to last: on a machine that others keep busy an answer may be late.
+        assert not [alert for alert in rule["alerts"] if alert["state"] == "firing"], rule
         prometheus.query(rule["query"])
 
 
