@@ -67,13 +67,13 @@ COMMANDS: dict[str, Command] = {
 
 def main() -> NoReturn:
     """Run the command line; errors of the pool become one line on stderr and their own exit status."""
-    from moregpu.cli.metavars import name_values
+    from moregpu.cli.values import settle_values
 
     arguments = sys.argv[1:]
     _say_into_nothing_where_nobody_listens()
     try:
         command = typer.main.get_command(build(arguments))
-        name_values(command)
+        settle_values(command)
         if "--json" in arguments:
             _run_for_a_program(command)
         command(prog_name=PROGRAM)

@@ -16,7 +16,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from moregpu.cli.main import COMMANDS, PROGRAM
-from moregpu.cli.metavars import metavar
+from moregpu.cli.values import metavar
 from moregpu.errors import MoreGPUError
 
 HEAD = """# Commands

@@ -12,7 +12,7 @@ import weakref
 from concurrent.futures import Future
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -198,18 +198,22 @@ def test_arguments_by_pickle_take_ones_own_classes_along(tmp_path: Path, monkeyp
     assert opening(*given) == 3, "where nobody has that module"
 
 
+class OfJoblib:
+    """What joblib's backend asks of a pool, but for how a call is sent."""
+
+    def devices(self) -> list[Any]:
+        return []
+
+    def calls(self) -> Self:
+        return self
+
+
 def test_joblibs_calls_take_ones_own_modules_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     joblib = pytest.importorskip("joblib")
     mine = loaded("mine_by_joblib", "def twice(x):\n    return 2 * x\n", tmp_path, monkeypatch)
 
-    class Elsewhere:
+    class Elsewhere(OfJoblib):
         """A pool whose worker has none of the modules that are loaded here."""
-
-        def devices(self) -> list[Any]:
-            return []
-
-        def calls(self) -> Elsewhere:
-            return self
 
         def submit(self, function: Any, content: bytes) -> Future[Any]:
             future: Future[Any] = Future()
@@ -227,14 +231,8 @@ def test_joblib_ends_what_is_under_way_when_one_of_its_calls_fails() -> None:
     joblib = pytest.importorskip("joblib")
     futures: list[Future[Any]] = []
 
-    class Busy:
+    class Busy(OfJoblib):
         """A pool that fails the first call once others wait behind it, and never comes to those."""
-
-        def devices(self) -> list[Any]:
-            return []
-
-        def calls(self) -> Busy:
-            return self
 
         def submit(self, function: Any, content: bytes) -> Future[Any]:
             futures.append(Future())

@@ -1,4 +1,4 @@
-"""What stands for a value in help: a word that says something, not the name of a Python type. And what is no number."""
+"""Values of options: the word that stands for one in help (not the name of a Python type), and what is none."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def metavar(kind: Any, name: str) -> str:
     return name.upper().replace("_", "-")
 
 
-def name_values(command: Any) -> None:
-    """Give every option of a command, and of those below it, such a word where it has none of its own."""
+def settle_values(command: Any) -> None:
+    """Give every option of a command, and of those below it, such a word where it has none; a number is one."""
     for below in getattr(command, "commands", {}).values():
-        name_values(below)
+        settle_values(below)
     for parameter in command.params:
         kind = _OF_TYPE.get(parameter.type.name)
         if kind is float:
