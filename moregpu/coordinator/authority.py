@@ -6,8 +6,10 @@ left in the state folder are taken in when they are first shown.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +33,8 @@ shares an address with an attacker (a tunnel, a proxy, this machine) is not lock
 WRONG_IN_A_MINUTE_TOGETHER = 500
 _ADDRESSES_KEPT = 10_000
 USED_AT_EVERY_S = 60.0
+LOOK_S = 15.0
+"""How often who stays connected is looked at: for what ends a token without a word to this process."""
 
 _NEUTRAL = "the token is missing, wrong, expired or revoked"
 _HINT = (
@@ -49,6 +53,7 @@ class Authority:
         self._state = state
         self._wrong = WrongCredentials(clock)
         self._used: dict[str, float] = {}
+        self._connected: dict[str, set[asyncio.Future[None]]] = {}
 
     async def principal(self, authorization: str, peer: str) -> Principal:
         """Who sent this Authorization header.
@@ -78,10 +83,26 @@ class Authority:
 
     async def holds(self, who: Principal) -> bool:
         """Whether this principal is still good: for streams that outlive their first check."""
+        return await self._left_s(who) > 0.0
+
+    async def until_ended(self, who: Principal) -> None:
+        """Return when this principal is good no longer: at once when its token is revoked or its time is up."""
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._connected.setdefault(who.id, set()).add(told)  # before the look: nothing is revoked in between unheard
+        try:
+            while not told.done() and (left_s := await self._left_s(who)) > 0.0:
+                await asyncio.wait({told}, timeout=min(left_s, LOOK_S))
+        finally:
+            others = self._connected[who.id]
+            others.discard(told)
+            if not others:
+                del self._connected[who.id]
+
+    async def _left_s(self, who: Principal) -> float:
         row = await self._store.token(who.id)
         if row is None or row.revoked or row.role != who.role:
-            return False
-        return row.expires_at is None or self._clock.wall() < row.expires_at
+            return 0.0
+        return math.inf if row.expires_at is None else row.expires_at - self._clock.wall()
 
     def refuse(self, peer: str) -> NoReturn:
         """Count a wrong credential of this address ("" when it is not the real one), and raise."""
@@ -120,13 +141,16 @@ class Authority:
         return row, token
 
     async def revoke(self, id: str) -> TokenRow:
-        """End a token; raises `NotFound`."""
+        """End a token, and what is connected by it; raises `NotFound`."""
         row = await self._store.token(id)
         if row is None:
             raise NotFound(f"there is no token {id[:40]!r}", "`moregpu token list` shows them")
         if not row.revoked:
             row = msgspec.structs.replace(row, revoked=True)
             await self._store.save_token(row)
+        for told in self._connected.get(id, ()):
+            if not told.done():
+                told.set_result(None)
         return row
 
     async def tokens(self) -> list[TokenRow]:

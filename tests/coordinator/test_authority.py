@@ -77,6 +77,30 @@ def test_a_token_ends_when_it_was_said_to() -> None:
     with_authority(check)
 
 
+def test_who_is_connected_by_a_token_hears_of_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(authority: Authority, clock: Clock) -> None:
+        row, token = await authority.create("viewer")
+        who = await authority.principal(bearer(token), "")
+        first, second = (asyncio.ensure_future(authority.until_ended(who)) for _ in range(2))
+        second.cancel()
+        await asyncio.wait({second})
+        assert not first.done()
+        await authority.revoke(row.id)
+        await first
+        await authority.until_ended(who)  # who comes late hears it at once
+
+        monkeypatch.setattr("moregpu.coordinator.authority.LOOK_S", 0.01)
+        _, token = await authority.create("admin", expires_s=60.0)
+        who = await authority.principal(bearer(token), "")
+        waits = asyncio.ensure_future(authority.until_ended(who))
+        await asyncio.wait({waits}, timeout=0.05)
+        assert not waits.done()
+        clock.seconds += 60.0
+        await waits
+
+    with_authority(check)
+
+
 def test_the_token_itself_is_kept_nowhere() -> None:
     async def check(authority: Authority, clock: Clock) -> None:
         row, token = await authority.create("admin")

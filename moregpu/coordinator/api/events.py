@@ -14,7 +14,7 @@ from moregpu.errors import InvalidRequest
 from moregpu.wire.api import Event
 
 QUIET_S = 15.0
-"""A stream says this often that it lives, and looks whether its token still holds."""
+"""A stream says this often that it lives."""
 
 
 async def stream(ask: Ask) -> Stream:
@@ -28,12 +28,22 @@ async def socket(ask: SocketAsk) -> None:
     after = _sequence(ask.query.get("after"))
     await ask.accept()
     events = ask.services.desk.events.subscribe(ask.who, after)
-    async for event in until_gone(events, ask.gone()):
+    async for event in until_gone(events, gone_or_ended(ask)):
         if event is not None:
             await ask.send_text(msgspec.json.encode(event).decode())
-        elif not await ask.services.authority.holds(ask.who):
-            await ask.close(1008, "the token no longer holds")
-            return
+    if not await ask.services.authority.holds(ask.who):
+        await ask.close(1008, "the token no longer holds")
+
+
+async def gone_or_ended(ask: Ask | SocketAsk) -> None:
+    """Return when the other end closed, or when its token is good no longer."""
+    either = [asyncio.ensure_future(ask.gone()), asyncio.ensure_future(ask.services.authority.until_ended(ask.who))]
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for future in either:
+            future.cancel()
+        await asyncio.gather(*either, return_exceptions=True)
 
 
 async def until_gone(
@@ -83,13 +93,8 @@ async def _server_sent(ask: Ask, after: int | None) -> AsyncGenerator[bytes]:
     async for _ in ask.body_parts():  # a GET has none; from then on the next message is the disconnect
         pass
     events = ask.services.desk.events.subscribe(ask.who, after)
-    async for event in until_gone(events, ask.gone()):
-        if event is not None:
-            yield server_sent(event)
-        elif await ask.services.authority.holds(ask.who):
-            yield b": quiet\n\n"
-        else:
-            return
+    async for event in until_gone(events, gone_or_ended(ask)):
+        yield b": quiet\n\n" if event is None else server_sent(event)
 
 
 def server_sent(event: Event) -> bytes:

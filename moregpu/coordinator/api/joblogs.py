@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from moregpu.coordinator.api.ask import Answer, Ask, Stream
-from moregpu.coordinator.api.events import QUIET_S, until_gone
+from moregpu.coordinator.api.events import QUIET_S, gone_or_ended, until_gone
 from moregpu.coordinator.store.protocol import JobRow, TaskRow
 from moregpu.jobs import JOB_ENDED, AttemptState, JobState
 from moregpu.wire.api import LogLine
@@ -88,12 +88,11 @@ async def _followed(ask: Ask) -> AsyncGenerator[bytes]:
     told: set[LogLine] = set()
     printed = 0
     changed, spoke_at = True, loop.time()
-    async for event in until_gone(services.desk.events.subscribe(ask.who, seq), ask.gone(), quiet_s=LOOK_S, begin=True):
+    events = services.desk.events.subscribe(ask.who, seq)
+    async for event in until_gone(events, gone_or_ended(ask), quiet_s=LOOK_S, begin=True):
         if event is not None:
             changed |= event.id == id
             continue
-        if not await services.authority.holds(ask.who):
-            return
         if changed:
             changed = False
             job = await services.desk.job(ask.who, id)

@@ -56,8 +56,6 @@ log = logging.getLogger(__name__)
 _ASKED = {True: msgspec.msgpack.Decoder(ToLink).decode, False: msgspec.json.Decoder(ToLink).decode}
 _SPEC = {True: msgspec.msgpack.Decoder(JobSpec).decode, False: msgspec.json.Decoder(JobSpec).decode}
 
-QUIET_S = 15.0
-"""How often a link looks whether its token still holds."""
 LONG_S = 86_400.0
 MAX_UNWRITTEN = 10_000
 """Answers that wait to be written; a client that asks for more than it reads is let go."""
@@ -290,11 +288,9 @@ class Link:
         self._writer = None
 
     async def _watch_token(self) -> None:
-        while True:
-            await asyncio.sleep(QUIET_S)
-            if not await self._ask.services.authority.holds(self._ask.who):
-                self._ends = True
-                await self._close("the token no longer holds")
+        await self._ask.services.authority.until_ended(self._ask.who)
+        self._ends = True
+        await self._close("the token no longer holds")
 
 
 def _id_of(frame: bytes | str) -> int | None:

@@ -351,7 +351,7 @@ def test_who_may_not_is_answered_before_the_socket_opens(pool: Pool, token: str)
 
 
 def test_a_revoked_token_ends_its_link(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moregpu.coordinator.api.link.QUIET_S", 0.05)
+    monkeypatch.setattr("moregpu.coordinator.authority.LOOK_S", 3600.0)  # it is told, and does not have to look
     made = pool.ask("POST", "/v1/tokens", pool.admin, {}).json()
     with link(pool, parse_client_line(made["line"]).token) as line:
         line.submit(1, early=True)

@@ -11,7 +11,6 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from moregpu.coordinator.api import events as doors_to_events
 from moregpu.coordinator.api.table import SOCKETS
 from moregpu.wire.api import Event, Problem
 from moregpu.wire.invite import parse_client_line, token_id
@@ -144,8 +143,8 @@ def test_server_sent_events_resume_by_their_id(pool: Pool) -> None:
     assert _server_sent(pool, token, {"Last-Event-ID": seen["id"]}, "job.queued")["data"]["id"] == later
 
 
-def test_a_stream_ends_soon_after_its_token_does(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors_to_events, "QUIET_S", 0.1)
+def test_a_stream_ends_with_its_token(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moregpu.coordinator.authority.LOOK_S", 3600.0)  # it is told, and does not have to look
     token = pool.token("viewer")
     stream = pool.connection()
     stream.request("GET", "/v1/events", headers={"Authorization": f"Bearer {token}"})
@@ -159,6 +158,21 @@ def test_a_stream_ends_soon_after_its_token_does(pool: Pool, monkeypatch: pytest
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1008
     assert answer.read()  # to its end
+    stream.close()
+
+
+def test_a_log_that_is_followed_ends_with_the_token_that_follows_it(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moregpu.coordinator.authority.LOOK_S", 3600.0)
+    token = pool.token("submitter")
+    job = pool.submit(token)  # nobody is there who would end it
+    stream = pool.connection()
+    stream.request("GET", f"/v1/jobs/{job}/logs?follow=1", headers={"Authorization": f"Bearer {token}"})
+    answer = stream.getresponse()
+    assert b"queued" in answer.readline() + answer.readline()
+    pool.ask("DELETE", f"/v1/tokens/{token_id(token)}", pool.admin)
+    answer.read()  # to its end
     stream.close()
 
 
