@@ -202,16 +202,19 @@ def _kept(opening: Opening) -> str:
 
 @contextlib.contextmanager
 def _worker_process(state: Path, invite: str) -> Generator[None]:
-    """Run a worker in a process of its own, as long as the coordinator runs. The invite goes over standard input."""
+    """Run a worker in a process of its own, as long as the coordinator runs.
+
+    The invite goes over its standard input, which stays open: that closes with this process, even if it is killed.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-m", "moregpu.worker", "--state", str(state)],
+        [sys.executable, "-m", "moregpu.worker", "--until-closed", "--state", str(state)],
         stdin=subprocess.PIPE,
         start_new_session=os.name == "posix",  # a Ctrl-C here is passed on below, in order
     )
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError):  # it ended at once; it said why
             process.stdin.write(invite.encode() + b"\n")
-            process.stdin.close()
+            process.stdin.flush()
     try:
         yield
     finally:
@@ -221,6 +224,9 @@ def _worker_process(state: Path, invite: str) -> Generator[None]:
         except subprocess.TimeoutExpired:
             _kill_group(process)
             process.wait()
+        if process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

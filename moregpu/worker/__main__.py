@@ -1,12 +1,16 @@
 """`python -m moregpu.worker [--state DIR] …`: a worker without the command line's extras, for services and scripts.
 
-The invite of a worker that has not joined yet is read from standard input.
+The invite of a worker that has not joined yet is read from standard input. With `--until-closed` that is its first
+line, and the worker leaves when standard input closes: as whoever started it does by ending, however it ends.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
+import threading
 
 from moregpu.errors import MoreGPUError
 from moregpu.wire.text import clean
@@ -27,14 +31,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--schedule", default=defaults.schedule, help="always, 22:00-07:00, …")
     parser.add_argument("--engine", default=defaults.engine, help="auto, gpu (a software adapter, too) or cpu")
     parser.add_argument("--device", default=defaults.device, help="only graphics adapters whose key begins so")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--until-closed", action="store_true", help="leave when standard input closes")
+    given = vars(parser.parse_args(arguments))
+    stop = threading.Event() if given.pop("until_closed") else None
     try:
-        config = WorkerConfig.checked(**vars(given))
-        invite = None if has_joined(worker_folder(config.state)) else find_invite()
-        return run_worker(config, invite)
+        config = WorkerConfig.checked(**given)
+        typed = None if stop is None else io.StringIO(sys.stdin.readline())
+        invite = None if has_joined(worker_folder(config.state)) else find_invite(typed=typed)
+        if stop is not None:
+            threading.Thread(target=_wait_for_the_end, args=(stop,), name="standard input", daemon=True).start()
+        return run_worker(config, invite, stop=stop)
     except MoreGPUError as error:
         sys.stderr.write(f"moregpu: {clean(str(error), 1000)}\n")
         return error.exit_code
+
+
+def _wait_for_the_end(stop: threading.Event) -> None:
+    while os.read(0, 4096):  # not by `sys.stdin`: its lock would be held when the interpreter ends
+        pass
+    stop.set()
 
 
 if __name__ == "__main__":

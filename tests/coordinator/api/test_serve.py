@@ -269,6 +269,17 @@ def test_with_worker_this_machine_is_one_too_and_it_ends_with_the_coordinator(tm
     assert left == []
 
 
+def test_its_worker_ends_with_a_coordinator_that_is_killed(tmp_path: Path) -> None:
+    with started(tmp_path, "--worker") as (process, said):
+        environment = environment_of(tmp_path)
+        until = time.monotonic() + UNTIL_S
+        while '"online"' not in run(["workers", "--json"], environment).stdout:
+            assert time.monotonic() < until, said
+        process.kill()
+        while subprocess.run(["pgrep", "-f", str(tmp_path)], stdout=subprocess.DEVNULL, check=False).returncode == 0:
+            assert time.monotonic() < until, "it works on, for nobody"
+
+
 def environment_of(home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MOREGPU_")}
     # Whoever runs the tests uses this machine: a worker that gives way to them would wait.
