@@ -16,8 +16,8 @@ from moregpu.errors import MoreGPUError
 from moregpu.wire.text import clean
 from moregpu.worker.config import WorkerConfig
 from moregpu.worker.enrol import find_invite
-from moregpu.worker.home import has_joined, worker_folder
-from moregpu.worker.supervisor import run_worker
+from moregpu.worker.home import has_joined, wait_until_left, worker_folder
+from moregpu.worker.supervisor import STOP_S, run_worker
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,8 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
     stop = threading.Event() if given.pop("until_closed") else None
     try:
         config = WorkerConfig.checked(**given)
+        folder = worker_folder(config.state)
         typed = None if stop is None else io.StringIO(sys.stdin.readline())
-        invite = None if has_joined(worker_folder(config.state)) else find_invite(typed=typed)
+        if stop is not None:
+            wait_until_left(folder, STOP_S + 1.0)  # the one before may be leaving, its starter having been killed
+        invite = None if has_joined(folder) else find_invite(typed=typed)
         if stop is not None:
             threading.Thread(target=_wait_for_the_end, args=(stop,), name="standard input", daemon=True).start()
         return run_worker(config, invite, stop=stop)

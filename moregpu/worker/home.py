@@ -16,6 +16,7 @@ import fcntl
 import logging
 import os
 import shutil
+import time
 from pathlib import Path
 
 import msgspec
@@ -32,6 +33,7 @@ _log = logging.getLogger(__name__)
 
 STATE_VERSION = 1
 ENROLMENT = "enrolment.json"
+_LOOK_S = 0.1
 
 
 class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +71,24 @@ def has_joined(folder: Path) -> bool:
     """Whether a worker was taken into a pool from this folder; an invite that nobody answered does not count."""
     data = read_private(folder / ENROLMENT) if folder.is_dir() else None
     return data is not None and _decoded(data, folder).welcomed
+
+
+def wait_until_left(folder: Path, longest_s: float) -> None:
+    """Wait for a worker that leaves this folder; one that stays is found by whoever opens it."""
+    until = time.monotonic() + longest_s
+    while time.monotonic() < until:
+        try:
+            lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:  # nobody was here yet, or whoever opens it says what is wrong
+            return
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(_LOOK_S)
+        else:
+            return
+        finally:
+            os.close(lock)
 
 
 class WorkerHome:

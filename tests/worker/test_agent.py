@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import struct
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,7 +48,7 @@ from moregpu.wire.statement import (
 )
 from moregpu.worker.config import WorkerConfig
 from moregpu.worker.enrol import enrol
-from moregpu.worker.home import WorkerHome, has_joined
+from moregpu.worker.home import WorkerHome, has_joined, wait_until_left
 from tests.worker.scripted import Coordinator, Machine, endless, ref, tell, tiny
 
 VALUES = struct.pack("<2f", -1.0, 2.0)
@@ -382,6 +383,17 @@ def test_one_folder_holds_one_running_worker(tmp_path: Path) -> None:
             WorkerHome(machine.folder)
 
     tell(tmp_path, story)
+
+
+def test_a_worker_that_leaves_its_folder_is_waited_for(tmp_path: Path) -> None:
+    wait_until_left(tmp_path / "nothing", 60.0)  # nobody ever was there
+    home = WorkerHome(tmp_path / "worker")
+    wait_until_left(home.folder, 0.0)  # it stays: whoever opens it says so
+    leaves = threading.Timer(0.3, home.close)
+    leaves.start()
+    wait_until_left(home.folder, 60.0)
+    WorkerHome(home.folder).close()
+    leaves.join()
 
 
 def test_a_folder_that_others_can_read_is_refused_with_how_to_mend_it(tmp_path: Path) -> None:
