@@ -105,7 +105,11 @@ def _result(view: JobView) -> str:
     """What there is to fetch, in a word; `moregpu job` says more."""
     if view.state is not JobState.DONE:
         return ""
-    return "gone" if view.purged else "checked" if view.checked else "unchecked"
+    if view.purged:
+        return "gone"
+    if view.failed_calls:
+        return f"{counted(view.failed_calls, 'call')} failed"
+    return "checked" if view.checked else "unchecked"
 
 
 def kept(view: JobView) -> str:
@@ -200,6 +204,7 @@ def show_job(view: JobView, signed: dict[str, int]) -> None:
             ("error", view.error.detail if view.error else ""),
             ("submitted", ago(view.created_at)),
             ("grains", f"{view.grains_done} of {view.grains}"),
+            ("failed", counted(view.failed_calls, "call") if view.failed_calls else ""),
             ("result", view.result.digest if view.result else ""),
             ("outputs", "gone; record, evidence and signatures stay" if view.purged else kept(view)),
             ("checked", "yes" if view.checked else "no"),

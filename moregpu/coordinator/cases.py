@@ -38,6 +38,7 @@ class Sound(msgspec.Struct, frozen=True, kw_only=True):
     plain: Mapping[str, Any]
     voters: tuple[str, ...] | None = None
     """Where two owners must agree: those whose earlier results say the same; none yet when empty."""
+    failed_calls: int = 0
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,7 +52,7 @@ from moregpu.wire.statement import (
     statement_of,
 )
 from moregpu.workloads import workload
-from moregpu.workloads.protocol import Rejected
+from moregpu.workloads.protocol import Rejected, Tally
 
 log = logging.getLogger(__name__)
 
@@ -242,9 +242,10 @@ class Judge:
         inputs = self._open_inputs(assignment, kind.by_digest)
         outputs_made = shaped(entry.outputs, case.job.plan)
         whole = OutputsDigest() if kind.by_digest and case.is_whole else None
+        tally = kind.tally()
         try:
             given = {
-                name: self._streamed(assignment, tensor, _beginning(whole, name, outputs_made[name]))
+                name: self._streamed(assignment, tensor, _beginning(whole, name, outputs_made[name]), tally)
                 if kind.by_digest
                 else plain_part(tensor, self._blobs)
                 for name, tensor in sorted(entry.outputs.items())
@@ -284,7 +285,8 @@ class Judge:
             content = whole.hex() if whole is not None else ""
         else:
             content = _content(outputs_made, given)
-        return Sound(evidence=evidence, ran=ran, content=content, plain=given, voters=voters)
+        failed = 0 if tally is None else tally.failed
+        return Sound(evidence=evidence, ran=ran, content=content, plain=given, voters=voters, failed_calls=failed)
 
     def _voters(
         self, worker: WorkerRow, case: Case, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
@@ -314,14 +316,18 @@ class Judge:
         except DigestMismatch as error:
             raise InputLost(f"an input cannot be opened: {error.detail}") from error
 
-    def _streamed(self, assignment: Assignment, tensor: Tensor, also: OutputsDigest | None = None) -> bytes:
+    def _streamed(
+        self, assignment: Assignment, tensor: Tensor, also: OutputsDigest | None = None, tally: Tally | None = None
+    ) -> bytes:
         """The content digest of what nobody looks into, of any length: a record of it is held at a time.
 
-        `also` takes the same bytes, so that they are read and opened once.
+        `also` and `tally` take the same bytes, so that they are read and opened once.
         """
         plain = windows(tensor, self._blobs)
         if also is not None:
-            plain = _passed_on(plain, also)
+            plain = _passed_on(plain, also.update)
+        if tally is not None:
+            plain = _passed_on(plain, tally.add)
         return scattered_digest(assignment.digest_key, tensor.dtype, tensor.part_shape, plain)
 
     def _describe(self, assignment: Assignment, tensor: Tensor, opened: Any, by_digest: bool) -> Any:
@@ -357,6 +363,7 @@ class Judge:
             index=case.index,
             seconds=case.seconds,
             checking_s=checking_s,
+            failed_calls=sound.failed_calls,
             checked_by_us=sound.evidence.kind in OUR_OWN,
             result=manifest,
         )
@@ -440,9 +447,9 @@ def _beginning(whole: OutputsDigest | None, name: str, tensor: Tensor) -> Output
     return whole
 
 
-def _passed_on(pieces: Iterable[Plain], to: OutputsDigest) -> Iterator[Plain]:
+def _passed_on(pieces: Iterable[Plain], to: Callable[[Plain], None]) -> Iterator[Plain]:
     for piece in pieces:
-        to.update(piece)
+        to(piece)
         yield piece
 
 

@@ -92,11 +92,15 @@ def _described(key: bytes, tensors: Mapping[str, Tensor], plain: Plain) -> dict[
 
 
 def _sound(case: Case, ran: Ran, inline: Inline, evidence: Evidence) -> Sound:
-    content = ""
+    content, tally = "", workload(case.assignment.kind).tally()
+    if tally is not None:
+        for output in inline.outputs.values():
+            tally.add(output)
     if case.is_whole:
         outputs, whole = shaped(case.entry.outputs, case.job.plan), OutputsDigest()
         for name in sorted(outputs):
             whole.begin(name, outputs[name].dtype, outputs[name].shape)
             whole.update(inline.outputs[name])
         content = whole.hex()
-    return Sound(evidence=evidence, ran=ran, content=content, plain={})
+    failed = 0 if tally is None else tally.failed
+    return Sound(evidence=evidence, ran=ran, content=content, plain={}, failed_calls=failed)

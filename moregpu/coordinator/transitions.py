@@ -327,7 +327,7 @@ def started(job: JobRow, wall: float) -> JobRow:
     return replace(job, state=JobState.RUNNING, started_at=wall)
 
 
-def advanced(job: JobRow, task: TaskRow, checking_s: float) -> JobRow:
+def advanced(job: JobRow, task: TaskRow, checking_s: float, failed_calls: int) -> JobRow:
     """A task of the job is done."""
     kind = task.evidence.kind if task.evidence else "unchecked"
     start, stop = task.spec.grains
@@ -337,6 +337,7 @@ def advanced(job: JobRow, task: TaskRow, checking_s: float) -> JobRow:
         tasks_done=job.tasks_done + 1,
         evidence={**job.evidence, kind: job.evidence.get(kind, 0) + 1},
         checking_s=job.checking_s + checking_s,
+        failed_calls=job.failed_calls + failed_calls,
     )
 
 

@@ -71,6 +71,7 @@ class Views:
             result=job.result if job.submitter == who.id else None,
             tasks=[_task_view(task, names) for task in tasks] if detail else None,
             summary=job.plan.summary,
+            failed_calls=job.failed_calls,
         )
 
     def plan(self, plan: Plan, job: JobRow) -> PlanView:

@@ -54,6 +54,8 @@ class RecordCounter:
 
     def __init__(self) -> None:
         self.size_bytes = 0
+        self.failed = 0
+        """Of the records so far, those of a failure."""
         self._count = 0
         self._head = b""
         self._left = 0  # of the record's content, and the zeros behind it
@@ -82,4 +84,5 @@ class RecordCounter:
             status, _, length = HEAD.unpack(self._head)
             self._head, self._left = b"", length + -length % 8
             self._count += 1
+            self.failed += status == Status.FAILURE
             self._is_sound = status in (Status.VALUE, Status.FAILURE)

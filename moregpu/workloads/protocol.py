@@ -165,6 +165,19 @@ class KernelEngine(Protocol):
         ...
 
 
+class Tally(Protocol):
+    """Counts the calls that failed in a task's outputs, which pass it piece by piece."""
+
+    @property
+    def failed(self) -> int:
+        """How many failed."""
+        ...
+
+    def add(self, piece: bytes | bytearray | memoryview) -> None:
+        """Take the next piece."""
+        ...
+
+
 Spec = TypeVar("Spec", bound=JobCommon, contravariant=True)
 
 
@@ -210,6 +223,10 @@ class Workload(Protocol[Spec]):
 
         None for each that must be judged alone, by `check`: nobody is found wrong here.
         """
+        ...
+
+    def tally(self) -> Tally | None:
+        """What counts the calls that failed, for people: such outputs are as good as any. None: there are no calls."""
         ...
 
     def agree(

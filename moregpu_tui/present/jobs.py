@@ -34,7 +34,8 @@ def cell(job: Job, key: str, manner: Manner, now: float) -> Line:
 
 
 def _state(job: Job, manner: Manner, _now: float) -> Line:
-    return ((f"{manner.glyphs.jobs.get(job.state, '?')} {job.state}", job_tone(job.state)),)
+    tone = "warn" if job.failed_calls and job.state == "done" else job_tone(job.state)
+    return ((f"{manner.glyphs.jobs.get(job.state, '?')} {job.state}", tone),)
 
 
 def _name(job: Job, _manner: Manner, _now: float) -> Line:
@@ -48,6 +49,9 @@ def _progress(job: Job, manner: Manner, _now: float) -> Line:
         return ((job.waiting_reason or "waiting for a worker", "warn" if job.waiting_reason else "dim"),)
     if job.state == "failed":
         return ((job.error or "failed", "bad"),)
+    if job.state == "done" and job.failed_calls:
+        some = f"{job.failed_calls:,} of {job.grains:,}"
+        return ((f"{plural(job.grains, 'call') if job.failed_calls == job.grains else some} failed", "bad"),)
     tone = "good" if job.state == "done" else "busy" if job.state == "running" else "dim"
     return (*meter(job.share, 11, manner.glyphs.bar, tone), (f"{share(job.share):>6}", "text"))
 
@@ -137,6 +141,9 @@ def facts(job: Job, manner: Manner, now: float) -> list[Line]:
         found.append(("error", [(job.error, "bad")]))
         if job.hint:
             found.append(("hint", [(job.hint, "text")]))
+    if job.failed_calls:
+        told = f"{job.failed_calls:,} of {plural(job.grains, 'call')} failed: what they raised is their result"
+        found.append(("failed", [(told, "bad")]))
     end = job.ended_at or now
     ran = max(0.0, end - job.started_at) if job.started_at else None
     times = [

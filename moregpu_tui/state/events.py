@@ -248,6 +248,7 @@ def job_of(view: JobView, seq: int = 0) -> Job:
         combining_s=view.timing.combining_s,
         dropped=view.result is not None and view.result.dropped,
         digest=_name(view.result.digest) if view.result else "",
+        failed_calls=view.failed_calls,
         seq=seq,
     )
 

@@ -132,6 +132,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     combining_s: float = 0.0
     dropped: bool = False
     digest: str = ""
+    failed_calls: int = 0
     known: bool = True
     seq: int = 0
 

@@ -39,9 +39,12 @@ def test_a_record_that_is_cut_off_is_refused() -> None:
             list(read_records(whole[:cut]))
 
 
-@given(st.lists(st.binary(max_size=40), max_size=6), st.lists(st.integers(1, 30), min_size=1))
-def test_records_are_counted_however_their_stream_is_cut(values: list[bytes], sizes: list[int]) -> None:
-    stream = b"".join(b"".join(record(Status.VALUE, encode(value))) for value in values)
+@given(
+    st.lists(st.tuples(st.sampled_from(Status), st.binary(max_size=40)), max_size=6),
+    st.lists(st.integers(1, 30), min_size=1),
+)
+def test_records_are_counted_however_their_stream_is_cut(values: list[tuple[Status, bytes]], sizes: list[int]) -> None:
+    stream = b"".join(b"".join(record(status, encode(value))) for status, value in values)
     counter, place = RecordCounter(), 0
     for size in sizes:
         counter.add(stream[place : place + size])
@@ -49,6 +52,7 @@ def test_records_are_counted_however_their_stream_is_cut(values: list[bytes], si
     if place < len(stream):
         counter.add(stream[place:])
     assert (counter.count, counter.size_bytes) == (len(values), len(stream))
+    assert counter.failed == sum(status is Status.FAILURE for status, _ in values)
     if values:
         counter = RecordCounter()
         counter.add(stream[:-1])

@@ -104,7 +104,7 @@ def test_what_is_scattered_is_sent_once_and_named_in_many_calls(function_pool: P
     ]
 
 
-def test_an_exception_comes_back_as_itself(function_pool: Pool) -> None:
+def test_an_exception_comes_back_as_itself(functions: LoopbackPool, function_pool: Pool) -> None:
     def deep(x: int) -> None:
         raise ValueError("no such number", x)
 
@@ -113,6 +113,9 @@ def test_an_exception_comes_back_as_itself(function_pool: Pool) -> None:
     assert caught.value.args == ("no such number", 7)
     assert "in deep" in str(caught.value.__cause__)
     assert any("worker" in note for note in caught.value.__notes__)
+    (job,) = function_pool.jobs(limit=1)
+    assert (job.state, job.failed_calls) == ("done", 1)
+    assert "1 call failed" in functions.run("jobs").stdout
 
 
 @pytest.mark.parametrize(

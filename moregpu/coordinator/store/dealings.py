@@ -111,6 +111,7 @@ class Accepted(Row, frozen=True, kw_only=True):
     index: int
     seconds: float
     checking_s: float = 0.0
+    failed_calls: int = 0
     checked_by_us: bool = True
     """Whether we compared it with what we know to be right: only that says anything about its worker."""
     result: ResultManifest | None = None

@@ -133,7 +133,7 @@ class Outcomes(Endings):
         others = transitions.leases_beside(task, entry.ref.token)
         suspects = [vote.worker for vote in task.votes if vote.worker not in entry.evidence.workers]
         task = self.tasks.put(task.id, transitions.accepted(task, entry, wall))
-        job = transitions.advanced(ahead.job or self.jobs.rows[task.job], task, entry.checking_s)
+        job = transitions.advanced(ahead.job or self.jobs.rows[task.job], task, entry.checking_s, entry.failed_calls)
         ready = transitions.is_ready(job)
         finished = ready and entry.result is not None
         receipt = self._write(task, entry, worker, batch)

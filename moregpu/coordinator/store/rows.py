@@ -41,6 +41,7 @@ class JobRow(Row, frozen=True, kw_only=True):
     purged: bool = False  # outputs and keys are gone; record and evidence stay
     submitter_name: str = ""  # the token's label: by which a worker's owner may know its holder
     submitter_groups: tuple[str, ...] = ()  # the token's, likewise
+    failed_calls: int = 0  # of a function: they raised, or died of something; what they gave is a result like any
     wording: bytes = b""  # of the spec as it was sent (`coordinator.replays`): the key's second use must say the same
 
 

@@ -46,6 +46,7 @@ class _JobProgress(_Stored, frozen=True, array_like=True):
     checking_s: float
     combining_s: float
     purged: bool
+    failed_calls: int = 0
 
 
 class _TaskBody(_Stored, frozen=True, array_like=True):
@@ -119,6 +120,7 @@ def job_progress(sealer: RowSealer, job: JobRow) -> bytes:
         job.checking_s,
         job.combining_s,
         job.purged,
+        job.failed_calls,
     )
     return sealer.seal("job.progress", job.id, encode(progress))
 
@@ -154,6 +156,7 @@ def open_job(
         checking_s=progress.checking_s,
         combining_s=progress.combining_s,
         purged=progress.purged,
+        failed_calls=progress.failed_calls,
     )
 
 

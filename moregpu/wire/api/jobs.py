@@ -98,6 +98,7 @@ class JobView(View, frozen=True, kw_only=True):
     tasks: list[TaskView] | None = None  # only in GET /v1/jobs/{id}
     summary: str = ""  # "matmul 1024 × 1024 × 1024, float32"
     submitter_name: str = ""  # the label of the token that it was submitted with
+    failed_calls: int = 0  # of a function's calls, those that raised or died so far: they count as done
 
 
 class PlanView(View, frozen=True, kw_only=True):

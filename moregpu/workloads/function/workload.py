@@ -70,6 +70,10 @@ class FunctionWorkload:
         """Of many nobody knows better than of one."""
         return [_UNCHECKED] * len(tasks)
 
+    def tally(self) -> RecordCounter:
+        """Of records, those of a failure."""
+        return RecordCounter()
+
     def agree(
         self, task: TaskSpec, inputs: Mapping[str, Array], one: Mapping[str, Array], other: Mapping[str, Array]
     ) -> bool:

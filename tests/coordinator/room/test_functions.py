@@ -26,11 +26,13 @@ REFUSED = TaskError(code="environment-refused", message="no set of wheels satisf
 class Calls(HonestWorker):
     """Takes functions of one call each, and gives a record of nothing for it."""
 
+    status = Status.VALUE
+
     def hello(self, h: bytes) -> Hello:
         return msgspec.structs.replace(super().hello(h), kinds=["kernel", "function"])
 
     def compute(self, assignment: Assignment) -> ResultEntry:
-        results = b"".join(record(Status.VALUE, [b"\x00"]))
+        results = b"".join(record(self.status, [b"\x00"]))
         tensor = Tensor(dtype="uint8", shape=(len(results),), data=results)
         key = assignment.digest_key
         statement = statement_of(
@@ -45,6 +47,12 @@ class Calls(HonestWorker):
             ran=Ran(device="cpu", driver="1", duty=1.0, seconds=0.0),
         )
         return self.entry(assignment, statement, {"results": tensor})
+
+
+class Raises(Calls):
+    """What it calls raises."""
+
+    status = Status.FAILURE
 
 
 class Exchanges(Calls):
@@ -114,6 +122,20 @@ def test_calls_beyond_the_quota_are_refused_until_some_have_ended(tmp_path: Path
             await here.desk.submit(ADMIN, job(), "", 0.0)
             await here.desk.cancel(ANN, first.id)
             assert (await here.desk.submit(ANN, job(), "", 0.0)).state is JobState.QUEUED
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("check", ["auto", "agree"])
+def test_a_call_that_raised_is_done_and_told_as_one_that_failed(tmp_path: Path, check: Any) -> None:
+    """Its exception is a result like any; who looks at the list of jobs sees that there is one."""
+
+    async def run() -> None:
+        async with room(tmp_path) as here:
+            await of_owner(here, "ann", Raises)
+            await of_owner(here, "bob", Raises)
+            row = await here.ended(await here.desk.submit(ANN, job(check=check), "", 0.0))
+            assert (row.state, row.failed_calls) == (JobState.DONE, 1)
 
     asyncio.run(run())
 

@@ -127,7 +127,7 @@ def test_the_whole_road_of_a_job(tell: Tell) -> None:
         running = await pool.store.job(job.id)
         assert running is not None
         assert (running.state, running.cursor, running.tasks_total) == (JobState.RUNNING, 3, 3)
-        answers = await pool.accept("w-1", *leases)
+        answers = await pool.accept("w-1", *leases, failed_calls=2)
         assert [(each.verdict, each.ready) for each in answers] == [
             ("accepted", False), ("accepted", False), ("accepted", True),
         ]  # fmt: skip
@@ -135,6 +135,7 @@ def test_the_whole_road_of_a_job(tell: Tell) -> None:
         done = await pool.finish(job.id)
         assert (done.state, done.grains_done, done.tasks_done) == (JobState.DONE, 3, 3)
         assert done.evidence == {"recomputed": 3}
+        assert done.failed_calls == 6
         assert done.checking_s == pytest.approx(0.03)
         assert done.combining_s == 0.5
         assert await pool.store.ready_jobs() == []

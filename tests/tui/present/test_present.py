@@ -190,6 +190,21 @@ def test_a_code_is_drawn_whole() -> None:
     assert all(ord(sign) < 128 for line in qr_lines("MGPU1-AAAA", ascii_only=True) for sign in line[0][0])
 
 
+@pytest.mark.parametrize(
+    ("failed", "grains", "told"), [(0, 4, "100"), (1, 1, "1 call failed"), (3, 2000, "3 of 2,000 failed")]
+)
+def test_a_job_that_is_done_says_how_many_of_its_calls_failed(failed: int, grains: int, told: str) -> None:
+    view = JobView(
+        id="j-1", kind="function", name="", state=JobState.DONE, submitter="ann", created_at=0.0, started_at=1.0,
+        grains=grains, grains_done=grains, failed_calls=failed,
+    )  # fmt: skip
+    job = job_of(view)
+    assert told in "".join(text for text, _ in job_view.cell(job, "progress", Manner(), 0.0))
+    assert job_view.cell(job, "state", Manner(), 0.0)[0][1] == ("warn" if failed else "good")
+    page = "".join(text for line in job_view.facts(job, Manner(), 0.0) for text, _ in line)
+    assert ("failed" in page) == bool(failed)
+
+
 def test_whose_a_job_is_is_read_and_found_by_the_label_of_its_token() -> None:
     view = JobView(
         id="j-1",
