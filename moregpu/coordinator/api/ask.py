@@ -29,6 +29,8 @@ WINDOW_S = 10.0
 WINDOW_BYTES = 64 * 1024
 """A sender must bring this much in every such window, or the end: slower ones are let go (6.4 kB/s)."""
 
+MAX_QUERY_FIELDS = 32
+
 SEND_S = 60.0
 """A reader that takes nothing for this long is let go."""
 
@@ -65,8 +67,18 @@ class Asked:
         self.params: Mapping[str, str] = {}
         """Parts of the path; set when its route is found."""
         self.headers = headers_of(scope)
-        self.query = query_of(scope)
+        self._query: dict[str, str] | None = None
         self._who: Principal | None = None
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query by name. Read when it is first asked for, so that whoever may ask nothing has nothing read.
+
+        Raises `InvalidRequest`.
+        """
+        if self._query is None:
+            self._query = query_of(self.scope)
+        return self._query
 
     @property
     def who(self) -> Principal:
@@ -285,12 +297,19 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 def query_of(scope: Scope) -> dict[str, str]:
-    """The query by name; of repeated names the last."""
+    """The query by name; of repeated names the last. Raises `InvalidRequest` for more of them than any call takes."""
     raw = scope.get("query_string", b"")
     if raw and b"&" not in raw and b"%" not in raw and b"+" not in raw:  # as nearly always
         name, _, value = raw.decode("latin-1").partition("=")
         return {name: value}
-    return dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=32)) if raw else {}
+    if not raw:
+        return {}
+    try:
+        return dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS))
+    except ValueError:
+        raise InvalidRequest(
+            f"the query has more than {MAX_QUERY_FIELDS} fields", "see GET /v1/openapi.json for what a call takes"
+        ) from None
 
 
 def peer_of(scope: Scope) -> str:
