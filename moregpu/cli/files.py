@@ -47,7 +47,7 @@ class JobFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     name: str | None = None
     group: str | None = None
     priority: int | None = None
-    after: list[str] | None = None
+    after: list[str] | str | None = None
     check: Check | None = None
     engine: Engine | None = None
     device: str | None = None
@@ -60,8 +60,7 @@ class JobFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def options(self) -> dict[str, Any]:
         """The fields that every job has, those that the file names."""
-        found = {name: getattr(self, name) for name in _COMMON if getattr(self, name) is not None}
-        return found | ({"after": tuple(found["after"])} if "after" in found else {})
+        return {name: getattr(self, name) for name in _COMMON if getattr(self, name) is not None}
 
 
 _COMMON = ("name", "group", "priority", "after", "check", "engine", "device", "memory_bytes", "time_limit_s", "retries",

@@ -18,7 +18,7 @@ from moregpu.client.functions.functions import Functions
 from moregpu.client.job import RESTART_PATIENCE_S, JobHandle
 from moregpu.client.kernels import Kernels
 from moregpu.client.link import Link, NoLink
-from moregpu.client.options import JobOptions
+from moregpu.client.options import JobOptions, fields_of
 from moregpu.client.programs import Fetch, Named, Program, Step
 from moregpu.errors import InvalidJob, ResultGone, StillRunning
 from moregpu.jobs import Tensor
@@ -137,7 +137,7 @@ class Pool(Kernels["Floats", float], Administration, Functions, Forkable):
         self, operation: Operation, size: int, *, scalar: float = 1.0, **options: Unpack[JobOptions]
     ) -> JobHandle:
         """Submit a benchmark: the pool makes the data, computes, checks, and drops the output."""
-        return self.submit_job(KernelSpec(operation=operation, size=size, scalar=scalar, **options))
+        return self.submit_job(KernelSpec(operation=operation, size=size, scalar=scalar, **fields_of(options)))
 
     # jobs
 
@@ -317,7 +317,7 @@ class Pool(Kernels["Floats", float], Administration, Functions, Forkable):
             formula=step.formula,
             kernel=step.kernel,
             numbers=numbers,
-            **step.options,
+            **fields_of(step.options),
         )
 
     def _tensor(self, value: Tensor | TensorView | Named) -> Tensor:

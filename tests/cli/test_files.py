@@ -86,7 +86,13 @@ def test_a_job_file_says_all_of_a_job(tmp_path: Path) -> None:
     path.write_text('operation = "matmul"\ninputs = ["a.npy", "-"]\nname = "night"\npriority = 3\nafter = ["j-1"]\n')
     job = load_job(str(path))
     assert job.inputs == [str(tmp_path / "a.npy"), "-"]
-    assert job.options == {"name": "night", "priority": 3, "after": ("j-1",)}
+    assert job.options == {"name": "night", "priority": 3, "after": ["j-1"]}
+
+
+def test_one_job_to_wait_for_needs_no_list(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text('operation = "relu"\nsize = 4\nafter = "j-1"\n')
+    assert load_job(str(path)).options == {"after": "j-1"}
 
 
 @pytest.mark.parametrize("text", ["", 'operation = "nothing"', 'operation = "relu"\nnonsense = 1', "not toml"])
