@@ -242,8 +242,9 @@ class Pool(Kernels["Floats", float], Administration, Functions, Forkable):
         self.doors.call("DELETE", path_of("tensors", name), type(None))
 
     def retry(self, id: str) -> JobHandle:
-        """Submit a job again that ended badly, as it was."""
-        view = self.doors.call("POST", path_of("jobs", id, "retry"), JobView)
+        """Submit a job again that ended badly, as it was: once, however often the call must be sent."""
+        key = secrets.token_hex(16)
+        view = self.doors.call("POST", path_of("jobs", id, "retry"), JobView, idempotency_key=key)
         return JobHandle(self.doors, self.link, self.blobs, view)
 
     def blobs(self) -> BlobHTTP:

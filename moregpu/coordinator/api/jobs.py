@@ -22,9 +22,7 @@ async def submit(ask: Ask) -> Answer:
     """Submit a JobSpec: 201 with the job, or 200 when it ended within `?wait=` seconds (at most 60)."""
     spec = await ask.decoded(_SPEC)
     admit_spec(ask.who, spec)
-    key = ask.headers.get("idempotency-key", "")
-    if len(key) > MAX_KEY_CHARACTERS:
-        raise InvalidRequest(f"an Idempotency-Key has at most {MAX_KEY_CHARACTERS} characters")
+    key = _key(ask)
     wait_s = ask.number("wait", 0.0, 0.0, MAX_WAIT_S)
     row = await ask.services.desk.submit(ask.who, spec, key, wait_s)
     return await _shown(ask, row, status=200 if row.state in JOB_ENDED else 201)
@@ -86,9 +84,16 @@ async def change(ask: Ask) -> Answer:
 
 
 async def retry(ask: Ask) -> Answer:
-    """Submit the same spec again, as a new job."""
+    """Submit the same spec again, as a new job; a repeated call under one `Idempotency-Key` finds that job."""
     admit_spec(ask.who, ask.job.spec)
-    return await _shown(ask, await ask.services.desk.retry(ask.who, ask.job.id), status=201)
+    return await _shown(ask, await ask.services.desk.retry(ask.who, ask.job.id, _key(ask)), status=201)
+
+
+def _key(ask: Ask) -> str:
+    key = ask.headers.get("idempotency-key", "")
+    if len(key) > MAX_KEY_CHARACTERS:
+        raise InvalidRequest(f"an Idempotency-Key has at most {MAX_KEY_CHARACTERS} characters")
+    return key
 
 
 async def _shown(ask: Ask, row: JobRow, status: int) -> Answer:
