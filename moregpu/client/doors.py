@@ -163,7 +163,7 @@ class Doors(Forkable):
             connection, _ = self._connection(timeout_s)
             connection.request(method, target, body=content, headers=headers)
             response = connection.getresponse()
-        if response.status >= 400:
+        if not 200 <= response.status < 300:  # a proxy's redirection is nobody's answer either
             raise _problem(response, self._address)
         return response
 
