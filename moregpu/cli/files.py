@@ -113,7 +113,12 @@ def load(path: str) -> Any:
 def _source(path: str) -> Any:
     """What NumPy may go to and fro in: a pipe (`<(zcat a.npy.gz)`) is read to its end first."""
     if path == STANDARD:
-        return io.BytesIO(sys.stdin.buffer.read())
+        content = sys.stdin.buffer.read()
+        if not content:
+            raise InvalidRequest(
+                "standard input holds nothing more", "- stands for one input, once: pipe a .npy into it"
+            )
+        return io.BytesIO(content)
     place = Path(path)
     return io.BytesIO(place.read_bytes()) if place.is_fifo() else place
 
