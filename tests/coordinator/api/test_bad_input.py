@@ -141,6 +141,8 @@ def test_a_page_past_the_end_is_empty(pool: Pool) -> None:
     assert seen == jobs[::-1]
     assert pool.ask("GET", f"/v1/jobs?after={jobs[0]}", token).json() == {"items": [], "next": None}
     assert pool.ask("GET", "/v1/jobs?after=j-0", token).json()["items"] == []
+    assert pool.ask("GET", f"/v1/jobs?after={jobs[1].lower()}", token).json()["items"][0]["id"] == jobs[0]
+    assert pool.ask("GET", "/v1/jobs?after=nothing", token).code == "invalid-request"
     assert pool.ask("GET", "/v1/jobs?state=queued,running&kind=kernel&limit=99999", token).status == 200
 
 
