@@ -52,9 +52,14 @@ def as_floats(value: Any, name: str) -> np.ndarray[Any, Any]:
     array = plain(value, name)
     if array.dtype.kind not in "fiub":
         raise InvalidJob(f"{name} holds {array.dtype}, and kernels take real numbers", "pass float32 or float16")
-    kind = "<f2" if array.dtype == np.float16 else "<f4"
+    kind = "<f2" if is_half(array) else "<f4"
     with np.errstate(over="ignore"):  # a float64 beyond float32's range becomes infinity, as NumPy's own astype gives
         return np.asarray(array, dtype=kind, order="C")
+
+
+def is_half(array: Array) -> bool:
+    """Whether it holds float16, in whichever order of bytes."""
+    return array.dtype.newbyteorder("=") == np.float16
 
 
 def common_floats(arrays: dict[str, Any], tensors: Mapping[str, Tensor] | None = None) -> dict[str, Array]:

@@ -225,7 +225,10 @@ class Pool(Kernels["Floats", float], Administration, Functions, Forkable):
 
     def upload_weight(self, name: str, weight: Any) -> TensorView:
         """`put` for a matrix of weights. Raises `InvalidJob` for what has not two axes."""
-        if getattr(weight, "ndim", 0) != 2:
+        from moregpu.client.arrays import plain
+
+        weight = plain(weight, name)
+        if weight.ndim != 2:
             raise InvalidJob(f"the weight {name} is no matrix", "pool.put keeps arrays of any shape")
         return self.put(name, weight)
 

@@ -94,13 +94,13 @@ def attention(query: Any, key: Any, value: Any, causal: bool, options: JobOption
     """Scaled dot-product attention of one head (Vaswani et al. 2017, equation 1)."""
     import numpy as np
 
-    from moregpu.client.arrays import plain
+    from moregpu.client.arrays import is_half, plain
 
     keys = plain(key, "key")
     rows, width = _shape(query, "query")
     if keys.ndim != 2 or keys.shape[1] != width:
         raise InvalidJob(f"keys of shape {keys.shape} do not fit queries of shape {(rows, width)}")
-    kind = np.float16 if keys.dtype == np.float16 else np.float32
+    kind = np.float16 if is_half(keys) else np.float32
     turned = np.ascontiguousarray((keys.astype(np.float32) / math.sqrt(width)).astype(kind).T)
     scores = yield Step("matmul", {"a": query, "b": turned}, 1.0, options)
     if causal:
@@ -185,7 +185,9 @@ def _wide(array: Any) -> Floats:
     """Half floats as float32: their sums and products leave half's range and precision, which a number need not."""
     import numpy as np
 
-    return array.astype(np.float32) if array.dtype == np.float16 else array
+    from moregpu.client.arrays import is_half
+
+    return array.astype(np.float32) if is_half(array) else array
 
 
 def _rows(array: Any) -> Floats:

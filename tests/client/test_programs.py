@@ -50,6 +50,7 @@ def test_numbers_of_half_floats_are_not_half_as_good(size: int) -> None:
     assert driven(dot(hundreds, hundreds, {})) == 10_000.0 * size
     assert driven(norm(hundreds, {})) == pytest.approx(100.0 * size**0.5)
     assert driven(dot(hundreds, hundreds.astype(np.float32), {})) == 10_000.0 * size
+    assert driven(total(hundreds.astype(">f2"), {})) == 100.0 * size
 
 
 def test_queries_may_be_lists_as_any_input() -> None:
