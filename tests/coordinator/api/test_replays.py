@@ -194,7 +194,7 @@ def test_a_job_is_run_again_once_though_the_answer_was_lost(
     job = client.submit_job(SPEC)
     job.cancel()
     before = {one["id"] for one in pool.ask("GET", "/v1/jobs?limit=500", pool.admin).json()["items"]}
-    send_it = client.doors._send
+    send_it = client.doors._send  # pyright: ignore[reportPrivateUsage]
     lost: list[str] = []
 
     def broken(*request: Any) -> Any:
