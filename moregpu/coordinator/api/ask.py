@@ -6,6 +6,7 @@ Thin on purpose: a tiny job passes here twice, and a framework's request object 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -214,7 +215,7 @@ class Ask(Asked):
 
     def answer(self, value: Any, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
         """A value as compact JSON, or as msgpack where Accept asks for it."""
-        if "msgpack" in self.headers.get("accept", ""):
+        if "msgpack" in (accept := self.headers.get("accept", "")) and _prefers_msgpack(accept):
             return Answer(
                 status=status, body=msgspec.msgpack.encode(value), media_type="application/msgpack", headers=headers
             )
@@ -285,6 +286,23 @@ def decoded_as(data: bytes | bytearray, type: type[T], *, packed: bool = False, 
 
 LINGER_S = 2.0
 LINGER_BYTES = 16 << 20
+
+
+def preferred(accept: str) -> list[str]:
+    """The media types of an Accept header, what is liked best first; those of weight 0 are not to be had."""
+    weighed: list[tuple[float, str]] = []
+    for part in accept.lower().split(","):
+        kind, *about = (one.strip() for one in part.split(";"))
+        said = next((one[2:] for one in about if one.startswith("q=")), "1")
+        weight = float(said) if re.fullmatch(r"[01](\.\d{0,3})?", said) else 1.0
+        if kind and weight > 0:
+            weighed.append((-weight, kind))
+    return [kind for _, kind in sorted(weighed, key=lambda one: one[0])]
+
+
+def _prefers_msgpack(accept: str) -> bool:
+    kinds = preferred(accept)
+    return next((kind for kind in kinds if "msgpack" in kind or kind == "application/json"), "") != "application/json"
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
