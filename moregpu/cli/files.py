@@ -6,6 +6,7 @@ all. safetensors: 8 bytes of header length, a JSON header, the data (github.com/
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import os
@@ -71,7 +72,7 @@ def load_job(path: str) -> JobFile:
     """Read a job.toml; its paths become ones from here."""
     place = Path(path)
     try:
-        job = msgspec.toml.decode(place.read_bytes(), type=JobFile)
+        job = msgspec.toml.decode(place.read_bytes().removeprefix(codecs.BOM_UTF8), type=JobFile)
     except FileNotFoundError as error:
         raise _missing(path) from error
     except OSError as error:

@@ -160,7 +160,7 @@ def _refuse(of: str, given: dict[str, Any]) -> None:
 
 def _job(operation: str, inputs: list[str], size: int | None, scalar: float | None, output: str | None) -> JobFile:
     """What is to be done: the file's word, or that of the command line."""
-    if operation.endswith(".toml"):
+    if operation.lower().endswith(".toml"):
         if inputs or size is not None or scalar is not None:
             raise InvalidRequest("a job file says inputs, size and scalar itself", "write them there")
         return load_job(operation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import stat
@@ -94,6 +95,12 @@ def test_one_job_to_wait_for_needs_no_list(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     path.write_text('operation = "relu"\nsize = 4\nafter = "j-1"\n')
     assert load_job(str(path)).options == {"after": "j-1"}
+
+
+def test_a_job_file_of_windows_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_bytes(codecs.BOM_UTF8 + b'operation = "relu"\r\nsize = 4\r\n')
+    assert load_job(str(path)).size == 4
 
 
 @pytest.mark.parametrize(
