@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from moregpu.client.access import Access
+from moregpu.client.aio import AsyncPool
 from moregpu.client.doors import Doors
+from moregpu.client.job import JobHandle
+from moregpu.client.pool import Pool
 from moregpu.errors import MoreGPUError
-from moregpu.wire.api import Me
+from moregpu.jobs import JobState
+from moregpu.wire.api import JobView, Me
 from moregpu.wire.tls import leaf_pin
 
 from .tls_server import TlsServer
@@ -52,3 +57,12 @@ def test_a_redirection_is_no_answer_of_the_coordinator(doors: Doors, method: str
         doors.call(method, "/v1/me", answer)
     with pytest.raises(MoreGPUError, match="answers 302"):
         list(doors.read("/v1/events", accept="text/event-stream"))
+
+
+def test_what_is_connected_is_not_pickled_and_says_what_to_do() -> None:
+    view = JobView(id="j-1", kind="kernel", name="", state=JobState.DONE, submitter="me", created_at=0.0)
+    with Pool(Access(addresses=("127.0.0.1:1",), token="mgt_secret")) as pool:
+        for one in (pool, AsyncPool(pool), JobHandle(pool.doors, pool.link, pool.blobs, view)):
+            with pytest.raises(TypeError, match=r"moregpu\.connect\(\)") as refused:
+                pickle.dumps(one)
+            assert "mgt_" not in str(refused.value)
