@@ -7,6 +7,7 @@ unique prefix, in either case, with I, L and O for 1, 1 and 0 (Crockford's rule)
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -61,6 +62,18 @@ def decode(text: str) -> int:
             raise ValueError(f"{character!r} is not a Crockford base32 character")
         number = number << 5 | _VALUE[character]
     return number
+
+
+_NUMBER = re.compile("([0-9]+)")
+
+
+@lru_cache(4096)
+def name_order(name: str) -> tuple[object, ...]:
+    """What lists of names are sorted by: numbers in them count as numbers, `box-2` before `box-10`, case last."""
+    parts = _NUMBER.split(name.lower())  # text, number, text, …: alike places hold alike things
+    numbers = [part.lstrip("0") for part in parts[1::2]]
+    parts[1::2] = [f"{len(number):05}{number}" for number in numbers]  # by length, then by digits: however long
+    return (*parts, name)
 
 
 def normalise(text: str) -> str:

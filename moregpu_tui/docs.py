@@ -43,7 +43,7 @@ def _table(actions: list[Action]) -> list[str]:
 def main() -> None:
     """Write the page's generated part."""
     path = Path(__file__).parents[1] / PAGE
-    page = path.read_text()
+    page = path.read_text(encoding="utf-8")
     head, tail = page[: page.index(BEGIN) + len(BEGIN)], page[page.index(END) :]
     path.write_text(f"{head}\n\n{generated()}\n{tail}")
 

@@ -69,7 +69,7 @@ def load_settings() -> Settings:
     if not path.exists():
         return Settings()
     try:
-        section = tomllib.loads(path.read_text()).get("console", {})
+        section = tomllib.loads(path.read_text(encoding="utf-8-sig")).get("console", {})
         return msgspec.convert(section, Settings)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise InvalidRequest(f"[console] of {path} cannot be read: {error}", "mend or delete that section") from error
@@ -78,7 +78,7 @@ def load_settings() -> Settings:
 def save_settings(settings: Settings) -> None:
     """Write `[console]`; the other sections stay as they are."""
     path = config_file()
-    text = path.read_text() if path.exists() else ""
+    text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
     write_private(path, with_section(text, "console", _toml(settings)).encode())
 
 

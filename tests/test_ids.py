@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moregpu.ids import LENGTH, decode, job_id, task_id
+from moregpu.ids import LENGTH, decode, job_id, name_order, task_id
 
 RANDOM_BITS = 74
 
@@ -27,3 +27,16 @@ def test_an_id_is_a_uuid_of_version_7_with_its_milliseconds_and_all_its_randomne
 def test_ids_sort_by_the_time_of_birth(earlier_ms: int, later_ms: int, entropy: bytes) -> None:
     earlier = job_id(earlier_ms / 1000, entropy[:10])
     assert earlier < job_id((earlier_ms + later_ms + 1) / 1000, entropy[10:])
+
+
+def test_numbers_in_names_count_as_numbers() -> None:
+    names = ["light-0-10", "light-0-2", "Light-0-3", "light-0-02", "9", "10", "box", "", "a1b10", "a1b9", "7" * 5000]
+    assert sorted(names, key=name_order) == [
+        "", "9", "10", "7" * 5000, "a1b9", "a1b10", "box", "light-0-02", "light-0-2", "Light-0-3", "light-0-10",
+    ]  # fmt: skip
+
+
+@given(st.lists(st.text(st.sampled_from("ab0123-²٣"), max_size=12), unique=True))
+def test_any_two_names_have_one_order(names: list[str]) -> None:
+    assert len({name_order(name) for name in names}) == len(names)
+    sorted(names, key=name_order)  # all of them can be compared

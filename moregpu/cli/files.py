@@ -6,6 +6,7 @@ all. safetensors: 8 bytes of header length, a JSON header, the data (github.com/
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import os
@@ -47,7 +48,7 @@ class JobFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     name: str | None = None
     group: str | None = None
     priority: int | None = None
-    after: list[str] | None = None
+    after: list[str] | str | None = None
     check: Check | None = None
     engine: Engine | None = None
     device: str | None = None
@@ -60,8 +61,7 @@ class JobFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def options(self) -> dict[str, Any]:
         """The fields that every job has, those that the file names."""
-        found = {name: getattr(self, name) for name in _COMMON if getattr(self, name) is not None}
-        return found | ({"after": tuple(found["after"])} if "after" in found else {})
+        return {name: getattr(self, name) for name in _COMMON if getattr(self, name) is not None}
 
 
 _COMMON = ("name", "group", "priority", "after", "check", "engine", "device", "memory_bytes", "time_limit_s", "retries",
@@ -72,7 +72,7 @@ def load_job(path: str) -> JobFile:
     """Read a job.toml; its paths become ones from here."""
     place = Path(path)
     try:
-        job = msgspec.toml.decode(place.read_bytes(), type=JobFile)
+        job = msgspec.toml.decode(place.read_bytes().removeprefix(codecs.BOM_UTF8), type=JobFile)
     except FileNotFoundError as error:
         raise _missing(path) from error
     except OSError as error:
@@ -114,7 +114,12 @@ def load(path: str) -> Any:
 def _source(path: str) -> Any:
     """What NumPy may go to and fro in: a pipe (`<(zcat a.npy.gz)`) is read to its end first."""
     if path == STANDARD:
-        return io.BytesIO(sys.stdin.buffer.read())
+        content = sys.stdin.buffer.read()
+        if not content:
+            raise InvalidRequest(
+                "standard input holds nothing more", "- stands for one input, once: pipe a .npy into it"
+            )
+        return io.BytesIO(content)
     place = Path(path)
     return io.BytesIO(place.read_bytes()) if place.is_fifo() else place
 

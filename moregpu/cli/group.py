@@ -9,6 +9,7 @@ import typer
 from moregpu.cli.reach import ProfileOption, reach
 from moregpu.cli.show import JsonOption, counted, print_json, print_table, say
 from moregpu.cli.worker import find_one
+from moregpu.ids import name_order
 from moregpu.wire.api import GroupRequest, WorkerChange
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -36,7 +37,7 @@ def list_groups(as_json: JsonOption = False, profile: ProfileOption = None) -> N
             [
                 view.name,
                 f"{view.online}/{len(view.workers)}",
-                " ".join(sorted(names.get(id, id[:10]) for id in view.workers)),
+                " ".join(sorted((names.get(id, id[:10]) for id in view.workers), key=name_order)),
                 view.description,
             ]
             for view in found

@@ -45,7 +45,7 @@ def jobs(
     with reach(profile) as pool:
         found = pool.jobs(state=state.value if state else None, kind=kind, limit=limit)
     if as_json:
-        print_json(found)
+        print_json([without_keys(view) for view in found])
         return
     characters = _enough([view.id for view in found]) if sys.stdout.isatty() else None
     several = len({view.submitter for view in found}) > 1

@@ -97,6 +97,8 @@ def submit(
         return
     _refuse("of anything but a script", {"--payloads": payloads, "--requires": requires})
     job = _job(operation, list(inputs or []), size, scalar, output)
+    if job.operation not in ("saxpy", "scale"):
+        _refuse(f"of {job.operation}", {"--scalar": scalar})
     if output is None and wait:
         output = job.output
     if output is not None:
@@ -123,7 +125,7 @@ def submit(
     options = cast("JobOptions", job.options | {key: value for key, value in given.items() if value is not None})
     by_name = bool(job.formula or job.kernel)
     named = _named(job.inputs) if by_name else {}
-    arrays = [] if by_name else [load(str(path)) for path in job.inputs]
+    arrays = [] if by_name else [load(path) for path in in_order(job)]
     if len(arrays) > 2:
         raise InvalidRequest(f"{len(arrays)} input files, and no kernel takes more than two")
     with reach(profile) as pool:
@@ -158,7 +160,7 @@ def _refuse(of: str, given: dict[str, Any]) -> None:
 
 def _job(operation: str, inputs: list[str], size: int | None, scalar: float | None, output: str | None) -> JobFile:
     """What is to be done: the file's word, or that of the command line."""
-    if operation.endswith(".toml"):
+    if operation.lower().endswith(".toml"):
         if inputs or size is not None or scalar is not None:
             raise InvalidRequest("a job file says inputs, size and scalar itself", "write them there")
         return load_job(operation)
@@ -186,6 +188,19 @@ def _submit(
     if size is not None:
         return pool.benchmark(operation, size, scalar=scalar, **options)
     return pool.kernel(operation, *arrays, scalar=scalar, **options)
+
+
+def in_order(job: JobFile) -> list[str]:
+    """The files of a kernel's inputs, first `a`, then `b`; a job.toml may name them so."""
+    if not isinstance(job.inputs, dict):
+        return job.inputs
+    places = [job.inputs[name] for name in ("a", "b") if name in job.inputs]
+    if len(places) < len(job.inputs) or not all(isinstance(place, str) for place in places):
+        raise InvalidRequest(
+            f"{job.operation} has the inputs a and b, files both; the job names {', '.join(job.inputs)}",
+            'inputs = { a = "a.npy", b = "b.npy" }',
+        )
+    return [str(place) for place in places]
 
 
 def _named(given: list[str] | dict[str, str | float]) -> dict[str, Any]:

@@ -59,6 +59,8 @@ class AsyncPool(Kernels["Coroutine[Any, Any, Floats]", "Coroutine[Any, Any, floa
             await self.close()  # whoever is cancelled meanwhile waits for no result
 
     kernel = _in_thread(Pool.kernel)
+    formula_job = _in_thread(Pool.formula_job)
+    custom_job = _in_thread(Pool.custom_job)
     benchmark = _in_thread(Pool.benchmark)
     submit_job = _in_thread(Pool.submit_job)
     plan = _in_thread(Pool.plan)

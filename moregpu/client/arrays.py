@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from moregpu.blobs.transfer import BlobHTTP
+from moregpu.client.programs import Named
 from moregpu.errors import InvalidJob, MoreGPUError
 from moregpu.jobs import Blob, Tensor, size_bytes
+from moregpu.wire.api import TensorView
 
 Array = np.ndarray[Any, Any]
 
@@ -26,10 +28,20 @@ _STORED: dict[str, np.dtype[Any]] = {
 
 
 def plain(value: Any, name: str) -> Array:
-    """As NumPy's array. Raises `InvalidJob` for masked elements: they would be computed with."""
+    """As NumPy's array. Raises `InvalidJob` for what is none.
+
+    Masked elements would be computed with; and a tensor of the pool is a kernel's input, but not everybody's.
+    """
+    if isinstance(value, Tensor | TensorView | Named):
+        raise InvalidJob(f"{name} is on the pool, and must be an array here", "pool.fetch(tensor) brings a tensor here")
     if np.ma.is_masked(value):
         raise InvalidJob(f"{name} has masked elements, and kernels compute with all", "fill them first: a.filled(0)")
-    return np.asarray(value)
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError) as error:  # rows of several lengths
+        raise InvalidJob(
+            f"{name} is no array: {error}", "its rows must be of one length, its elements numbers"
+        ) from error
 
 
 def as_floats(value: Any, name: str) -> np.ndarray[Any, Any]:
@@ -40,9 +52,14 @@ def as_floats(value: Any, name: str) -> np.ndarray[Any, Any]:
     array = plain(value, name)
     if array.dtype.kind not in "fiub":
         raise InvalidJob(f"{name} holds {array.dtype}, and kernels take real numbers", "pass float32 or float16")
-    kind = "<f2" if array.dtype == np.float16 else "<f4"
+    kind = "<f2" if is_half(array) else "<f4"
     with np.errstate(over="ignore"):  # a float64 beyond float32's range becomes infinity, as NumPy's own astype gives
         return np.asarray(array, dtype=kind, order="C")
+
+
+def is_half(array: Array) -> bool:
+    """Whether it holds float16, in whichever order of bytes."""
+    return array.dtype.newbyteorder("=") == np.float16
 
 
 def common_floats(arrays: dict[str, Any], tensors: Mapping[str, Tensor] | None = None) -> dict[str, Array]:

@@ -11,7 +11,7 @@ import http.client
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -60,6 +60,12 @@ class Doors(Forkable):
         self._own = threading.local()
         self._opened: list[http.client.HTTPSConnection] = []
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "what is connected to a pool cannot be pickled: another process calls moregpu.connect() itself, "
+            "and finds a job by its id, pool.job(id)"
+        )
 
     @property
     def address(self) -> str:
@@ -163,7 +169,7 @@ class Doors(Forkable):
             connection, _ = self._connection(timeout_s)
             connection.request(method, target, body=content, headers=headers)
             response = connection.getresponse()
-        if response.status >= 400:
+        if not 200 <= response.status < 300:  # a proxy's redirection is nobody's answer either
             raise _problem(response, self._address)
         return response
 

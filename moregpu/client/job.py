@@ -29,6 +29,8 @@ from moregpu.jobs import JOB_ENDED, JobState
 from moregpu.wire.api import JobView, Signed
 
 if TYPE_CHECKING:
+    from asyncio import Future as AsyncFuture
+
     from moregpu.blobs.transfer import BlobHTTP
     from moregpu.client.following import Following, Seen
     from moregpu.client.stream import Stream
@@ -148,6 +150,7 @@ class JobHandle:
             try:
                 following = self._heard_here() or await asyncio.to_thread(self._follow)
                 ended = asyncio.wrap_future(following.ended)
+                ended.add_done_callback(_seen)
                 while not (await asyncio.wait({ended}, timeout=self._waiting.pause_s))[0]:
                     with contextlib.suppress(MoreGPUError, TimeoutError):
                         async with asyncio.timeout(LOOK_S):
@@ -424,6 +427,12 @@ def raise_unless_done(view: JobView) -> None:
         raise error if isinstance(error, JobFailed) else JobFailed(error.detail if problem else "", error.hint)
     if view.state is JobState.CANCELLED:
         raise JobCancelled(f"{view.id} was cancelled")
+
+
+def _seen(ended: AsyncFuture[JobView]) -> None:
+    """Somebody who is cancelled while waiting hears no end: asyncio would say that nobody looked at how it failed."""
+    if not ended.cancelled():
+        ended.exception()
 
 
 def _progress(view: JobView) -> Progress:

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, Unpack
 from moregpu.client import programs
 from moregpu.client.options import JobOptions
 from moregpu.client.programs import Activation, Named, Program
+from moregpu.wire.api import TensorView
 from moregpu.workloads.kernel.spec import Operation
 
 Array = TypeVar("Array")
@@ -121,6 +122,6 @@ class Kernels(Generic[Array, Number]):
         """Euclidean norm of all elements."""
         return self._number(programs.norm(a, options))
 
-    def matmul_resident(self, A: Any, weight: str, **options: Unpack[JobOptions]) -> Array:
+    def matmul_resident(self, A: Any, weight: str | TensorView, **options: Unpack[JobOptions]) -> Array:
         """`A` times a tensor that `upload_weight` (or `put`) keeps on the pool; it travels to each worker once."""
-        return self._kernel("matmul", 1.0, options, a=A, b=Named(weight))
+        return self._kernel("matmul", 1.0, options, a=A, b=Named(weight) if isinstance(weight, str) else weight)

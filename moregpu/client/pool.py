@@ -18,7 +18,7 @@ from moregpu.client.functions.functions import Functions
 from moregpu.client.job import RESTART_PATIENCE_S, JobHandle
 from moregpu.client.kernels import Kernels
 from moregpu.client.link import Link, NoLink
-from moregpu.client.options import JobOptions
+from moregpu.client.options import JobOptions, fields_of
 from moregpu.client.programs import Fetch, Named, Program, Step
 from moregpu.errors import InvalidJob, ResultGone, StillRunning
 from moregpu.jobs import Tensor
@@ -137,7 +137,7 @@ class Pool(Kernels["Floats", float], Administration, Functions, Forkable):
         self, operation: Operation, size: int, *, scalar: float = 1.0, **options: Unpack[JobOptions]
     ) -> JobHandle:
         """Submit a benchmark: the pool makes the data, computes, checks, and drops the output."""
-        return self.submit_job(KernelSpec(operation=operation, size=size, scalar=scalar, **options))
+        return self.submit_job(KernelSpec(operation=operation, size=size, scalar=scalar, **fields_of(options)))
 
     # jobs
 
@@ -225,7 +225,10 @@ class Pool(Kernels["Floats", float], Administration, Functions, Forkable):
 
     def upload_weight(self, name: str, weight: Any) -> TensorView:
         """`put` for a matrix of weights. Raises `InvalidJob` for what has not two axes."""
-        if getattr(weight, "ndim", 0) != 2:
+        from moregpu.client.arrays import plain
+
+        weight = plain(weight, name)
+        if weight.ndim != 2:
             raise InvalidJob(f"the weight {name} is no matrix", "pool.put keeps arrays of any shape")
         return self.put(name, weight)
 
@@ -242,8 +245,9 @@ class Pool(Kernels["Floats", float], Administration, Functions, Forkable):
         self.doors.call("DELETE", path_of("tensors", name), type(None))
 
     def retry(self, id: str) -> JobHandle:
-        """Submit a job again that ended badly, as it was."""
-        view = self.doors.call("POST", path_of("jobs", id, "retry"), JobView)
+        """Submit a job again that ended badly, as it was: once, however often the call must be sent."""
+        key = secrets.token_hex(16)
+        view = self.doors.call("POST", path_of("jobs", id, "retry"), JobView, idempotency_key=key)
         return JobHandle(self.doors, self.link, self.blobs, view)
 
     def blobs(self) -> BlobHTTP:
@@ -317,7 +321,7 @@ class Pool(Kernels["Floats", float], Administration, Functions, Forkable):
             formula=step.formula,
             kernel=step.kernel,
             numbers=numbers,
-            **step.options,
+            **fields_of(step.options),
         )
 
     def _tensor(self, value: Tensor | TensorView | Named) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 from moregpu.client.options import JobOptions
 from moregpu.errors import InvalidJob
@@ -77,10 +77,13 @@ def mlp(
     x: Any, layers: Sequence[tuple[Any, Any]], activation: Activation, options: JobOptions
 ) -> Program[Floats]:  # fmt: skip
     """Linear layers, with an activation between them."""
-    if not layers:
+    pairs = [_layer(number, layer) for number, layer in enumerate(layers)]
+    if not pairs:
         raise InvalidJob("a network without layers", "give (weight, bias) pairs; a bias may be None")
+    if activation not in get_args(Activation):
+        raise InvalidJob(f"there is no activation {activation!r}", f"one of {', '.join(get_args(Activation))}")
     hidden = x
-    for number, (weight, bias) in enumerate(layers):
+    for number, (weight, bias) in enumerate(pairs):
         if number:
             hidden = yield Step(activation, {"a": hidden}, 1.0, options)
         hidden = yield from _linear(hidden, weight, bias, options)
@@ -91,13 +94,13 @@ def attention(query: Any, key: Any, value: Any, causal: bool, options: JobOption
     """Scaled dot-product attention of one head (Vaswani et al. 2017, equation 1)."""
     import numpy as np
 
-    from moregpu.client.arrays import plain
+    from moregpu.client.arrays import is_half, plain
 
     keys = plain(key, "key")
     rows, width = _shape(query, "query")
     if keys.ndim != 2 or keys.shape[1] != width:
         raise InvalidJob(f"keys of shape {keys.shape} do not fit queries of shape {(rows, width)}")
-    kind = np.float16 if keys.dtype == np.float16 else np.float32
+    kind = np.float16 if is_half(keys) else np.float32
     turned = np.ascontiguousarray((keys.astype(np.float32) / math.sqrt(width)).astype(kind).T)
     scores = yield Step("matmul", {"a": query, "b": turned}, 1.0, options)
     if causal:
@@ -116,8 +119,8 @@ def total(a: Any, options: JobOptions) -> Program[float]:
     array = plain(a, "a")
     if array.size == 0:
         return 0.0
-    rows = _rows(array)
-    ones = np.ones((rows.shape[1], 1), rows.dtype if rows.dtype == np.float16 else np.float32)
+    rows = _rows(_wide(array))
+    ones = np.ones((rows.shape[1], 1), np.float32)
     sums = yield from kernel("matmul", {"a": rows, "b": ones}, 1.0, options)
     return float(np.sum(sums, dtype=np.float64))
 
@@ -133,10 +136,11 @@ def dot(a: Any, b: Any, options: JobOptions) -> Program[float]:
         raise InvalidJob(f"a has the shape {left.shape}, b has {right.shape}", "they must be the same")
     if left.size == 0:
         return 0.0
-    rows = _rows(left)
-    products = yield Step("vector_mul", {"a": rows, "b": rows if right is left else _rows(right)}, 1.0, options)
-    kind = np.float16 if products.dtype == "float16" else np.float32
-    sums = yield from kernel("matmul", {"a": products, "b": np.ones((rows.shape[1], 1), kind)}, 1.0, options)
+    rows = _rows(_wide(left))
+    others = rows if right is left else _rows(_wide(right))
+    products = yield Step("vector_mul", {"a": rows, "b": others}, 1.0, options)
+    ones = np.ones((rows.shape[1], 1), np.float32)
+    sums = yield from kernel("matmul", {"a": products, "b": ones}, 1.0, options)
     return float(np.sum(sums, dtype=np.float64))
 
 
@@ -171,6 +175,21 @@ def _linear(x: Any, weight: Any, bias: Any, options: JobOptions) -> Program[Tens
     return cast("Tensor", (yield Step("vector_add", {"a": product, "b": spread}, 1.0, options)))
 
 
+def _layer(number: int, layer: Any) -> tuple[Any, Any]:
+    if not isinstance(layer, tuple | list) or len(layer) != 2:
+        raise InvalidJob(f"layer {number} is no pair of weight and bias", "(weight, None) is one without a bias")
+    return layer[0], layer[1]
+
+
+def _wide(array: Any) -> Floats:
+    """Half floats as float32: their sums and products leave half's range and precision, which a number need not."""
+    import numpy as np
+
+    from moregpu.client.arrays import is_half
+
+    return array.astype(np.float32) if is_half(array) else array
+
+
 def _rows(array: Any) -> Floats:
     """As rows of one length, the last one filled up with zeros; not copied where it fits."""
     import numpy as np
@@ -182,7 +201,9 @@ def _rows(array: Any) -> Floats:
 
 
 def _shape(value: Any, name: str) -> tuple[int, int]:
-    shape = tuple(value.shape) if hasattr(value, "shape") else ()
+    from moregpu.client.arrays import plain
+
+    shape = tuple(value.shape) if hasattr(value, "shape") else plain(value, name).shape
     if len(shape) != 2:
         raise InvalidJob(f"{name} has the shape {shape}, and must have two axes")
     return shape

@@ -37,6 +37,10 @@ def as_json(value: Any) -> bytes:
 
 def in_path(part: str) -> str:
     """Write it as one part of a path. Raises `InvalidRequest`."""
+    if not isinstance(part, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers have no types
+        raise InvalidRequest(f"{type(part).__name__} is no name", "names and ids are text: job.id, tensor.name")
+    if not part:
+        raise InvalidRequest("an empty text names nothing", "names and ids are text: job.id, tensor.name")
     try:
         return quote(part, safe="")
     except UnicodeEncodeError as error:

@@ -27,10 +27,11 @@ import msgspec
 
 from moregpu.coordinator.archive import ArchiveWriter, Entry, entries
 from moregpu.coordinator.state import STATE_VERSION, held_empty, make_restored, one_backup, sealed_under
-from moregpu.coordinator.store import database
+from moregpu.coordinator.store import database, stored
 from moregpu.errors import Conflict, InvalidRequest, NotConfigured, OutOfSpace, StateRefused, VersionMismatch
 from moregpu.platform.private import private_folder
 from moregpu.platform.secrets import TokenStore
+from moregpu.wire.api import Event
 
 ABOUT = "backup.json"
 DATABASE = "pool.sqlite"
@@ -40,6 +41,11 @@ _PLAIN = ("keys", "tls-cert.pem", "tls-key.pem", "listening.json")
 _BLOB = re.compile(r"blobs/([0-9a-f]{2})/\1[0-9a-f]{62}")
 _HELD = ".backup-"
 _PIECE_BYTES = 1 << 20
+_APART = 1 << 44
+"""Two histories do not come within reach of each other by chance; and all numbers stay such as JSON's readers take."""
+
+_EVENT = "INSERT INTO event (oldest, newest, at, body) VALUES (?, ?, ?, ?)"
+_events = msgspec.msgpack.Decoder(list[Event])
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,7 +230,34 @@ def _unpack(file: Path, state: Path, passphrase: str, tokens: TokenStore | None)
     if about is None or not (state / "keys").exists() or not (state / DATABASE).exists():
         raise StateRefused("this backup is damaged: it holds no pool", "take another one")
     kept = make_restored(state, about.id, about.wrap_key, tokens)
+    _number_apart(state / DATABASE, about.id)
     return Summary(id=about.id, made_at=about.made_at, blobs=blobs, bytes=size, secrets_in=kept.value)
+
+
+def _number_apart(path: Path, pool: str) -> None:
+    """Number the events as no other history of this pool has.
+
+    A reader resumes by the number of what it read last. Those that the pool gave away after this backup was taken would
+    come again, for other events: whoever was here before would miss them, and could not know.
+    """
+    apart = secrets.randbelow(_APART) + 1
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+            kept = connection.execute("SELECT oldest, newest, at, body FROM event ORDER BY newest").fetchall()
+            connection.execute("DELETE FROM event")
+            number = 0
+            for oldest, newest, at, body in kept:
+                events = [
+                    msgspec.structs.replace(event, seq=(event.seq or 0) + apart)
+                    for event in stored.decode(_events, body, "event")
+                ]
+                connection.execute(_EVENT, (oldest + apart, newest + apart, at, stored.encode(events)))
+                number = newest
+            number += apart + 1
+            back = Event(type="pool.restored", id=pool, at=time.time(), seq=number, data={"detail": "from a backup"})
+            connection.execute(_EVENT, (number, number, back.at, stored.encode([back])))
+    except sqlite3.Error as error:
+        raise database.typed(error, path) from error
 
 
 def _about(entry: Entry) -> About:

@@ -190,12 +190,18 @@ class PoolDesk:
         self._dispatch.wake()
         return changed
 
-    async def retry(self, who: Principal, id_or_prefix: str) -> JobRow:
-        """Submit the same spec again, as a new job."""
+    async def retry(self, who: Principal, id_or_prefix: str, idempotency_key: str = "") -> JobRow:
+        """Submit the same spec again, as a new job; under one key, one new job of each job."""
         row = self._own(who, await self._intake.find(who, id_or_prefix))
+        # Apart from keys of submits: the one that this job came under would find this job, and nothing would run.
+        key = f"{row.id} again: {idempotency_key}" if idempotency_key else ""
+        earlier = await self.store.job_under_key(who.id, key) if key else None
+        if earlier is not None:
+            await self.store.settle()  # what is read may not be committed yet
+            return earlier
         if row.purged:
             raise NotFound(f"the inputs of {row.id} are no longer kept", "submit it again with its data")
-        return await self._intake.submit(who, msgspec.structs.replace(row.spec, after=()), "", 0.0)
+        return await self._intake.submit(who, msgspec.structs.replace(row.spec, after=()), key, 0.0)
 
     def observe_results(self, observe: Callable[[str, str, Ruling], None]) -> None:
         """Call `observe(worker, kind of its device, ruling)` for every result that is judged."""

@@ -185,8 +185,8 @@ class Desk(Protocol):
         """Change its name, its place in the queue, how long its outputs are kept."""
         ...
 
-    async def retry(self, who: Principal, id_or_prefix: str) -> JobRow:
-        """Submit the same spec again, as a new job."""
+    async def retry(self, who: Principal, id_or_prefix: str, idempotency_key: str = "") -> JobRow:
+        """Submit the same spec again, as a new job; under one key, one new job of each job."""
         ...
 
     quotas: Quotas

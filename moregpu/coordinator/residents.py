@@ -13,6 +13,7 @@ import msgspec
 from moregpu.coordinator.store.protocol import Store
 from moregpu.coordinator.store.sealing import RowSealer
 from moregpu.errors import NotFound, StateRefused, TooLarge
+from moregpu.ids import name_order
 from moregpu.jobs import Blob, Tensor
 
 MAX_NAMES = 10_000
@@ -55,7 +56,7 @@ class Residents:
 
     def of(self, submitter: str) -> list[Resident]:
         """A submitter's, by name."""
-        return [row for _, row in sorted(self._by_submitter.get(submitter, {}).items())]
+        return sorted(self._by_submitter.get(submitter, {}).values(), key=lambda row: name_order(row.name))
 
     def get(self, submitter: str, name: str) -> Resident:
         """One; raises `NotFound`."""

@@ -21,7 +21,7 @@ _HEADER = re.compile(r"^\s*\[")
 def read_section(name: str) -> dict[str, Any]:
     """The settings of `[name]`; raises `NotConfigured` for a file that is not TOML."""
     try:
-        table = tomllib.loads(paths.config_file().read_text(encoding="utf-8")).get(name, {})
+        table = tomllib.loads(paths.config_file().read_text(encoding="utf-8-sig")).get(name, {})
     except FileNotFoundError:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -36,7 +36,7 @@ def write_section(name: str, values: Mapping[str, Value]) -> None:
     file = paths.config_file()
     read_section(name)  # a file that is not TOML is not made worse
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError:
         lines = []
     header = re.compile(rf"^\s*\[\s*{re.escape(name)}\s*\]\s*(#.*)?$")

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from moregpu.ids import name_order
 from moregpu_tui.state.model import LOOKS, Job, Link, LogEntry, Look, PoolState, Roster, Worker
 
 STALE_S = 5.0
@@ -51,18 +52,18 @@ def why_not_now(state: PoolState, now: float) -> str:
 # ---- workers ---------------------------------------------------------------------------------------------------------
 
 _WORKER_KEYS: dict[str, Callable[[Worker], Any]] = {
-    "name": lambda worker: (worker.name.lower(), worker.id),
-    "state": lambda worker: (LOOKS.index(worker.look), worker.name.lower()),
-    "device": lambda worker: (worker.devices[0].name.lower() if worker.devices else "~", worker.name.lower()),
-    "owner": lambda worker: (worker.owner.lower(), worker.name.lower()),
-    "duty": lambda worker: (-worker.duty, worker.name.lower()),
-    "load": lambda worker: (-worker.user_load, worker.name.lower()),
-    "latency": lambda worker: (worker.round_trip_s if worker.round_trip_s else 9e9, worker.name.lower()),
-    "score": lambda worker: (-worker.score, worker.name.lower()),
-    "leases": lambda worker: (-worker.leases, worker.name.lower()),
-    "done": lambda worker: (-worker.tasks_done, worker.name.lower()),
-    "failed": lambda worker: (-worker.tasks_failed, worker.name.lower()),
-    "seen": lambda worker: (-(worker.seen_at or 0.0), worker.name.lower()),
+    "name": lambda worker: (name_order(worker.name), worker.id),
+    "state": lambda worker: (LOOKS.index(worker.look), name_order(worker.name)),
+    "device": lambda worker: (worker.devices[0].name.lower() if worker.devices else "~", name_order(worker.name)),
+    "owner": lambda worker: (worker.owner.lower(), name_order(worker.name)),
+    "duty": lambda worker: (-worker.duty, name_order(worker.name)),
+    "load": lambda worker: (-worker.user_load, name_order(worker.name)),
+    "latency": lambda worker: (worker.round_trip_s if worker.round_trip_s else 9e9, name_order(worker.name)),
+    "score": lambda worker: (-worker.score, name_order(worker.name)),
+    "leases": lambda worker: (-worker.leases, name_order(worker.name)),
+    "done": lambda worker: (-worker.tasks_done, name_order(worker.name)),
+    "failed": lambda worker: (-worker.tasks_failed, name_order(worker.name)),
+    "seen": lambda worker: (-(worker.seen_at or 0.0), name_order(worker.name)),
 }
 WORKER_SORTS = tuple(_WORKER_KEYS)
 STATIC_SORTS = frozenset({"name", "device", "owner", "id"})
@@ -102,7 +103,7 @@ _JOB_KEYS: dict[str, Callable[[Job], Any]] = {
         job.id,
     ),
     "submitted": lambda job: (-job.created_at, job.id),
-    "name": lambda job: ((job.name or job.summary).lower(), job.id),
+    "name": lambda job: (name_order(job.name or job.summary), job.id),
     "state": lambda job: (_JOB_ORDER.get(job.state, 3), -job.created_at),
     "progress": lambda job: (-job.share, -job.created_at),
     "submitter": lambda job: (job.submitter_name or job.submitter, -job.created_at),

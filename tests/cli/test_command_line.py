@@ -100,6 +100,7 @@ def test_submit_wants_files_or_a_size(home: Path) -> None:
         ["script", "a.py", "b.py"],
         ["relu", "a.npy", "--requires", "numpy"],
         ["relu", "--size", "4", "--payloads", "[1]"],
+        ["relu", "a.npy", "--scalar", "3"],
     ],
 )
 def test_what_would_not_be_heeded_is_refused(home: Path, tmp_path: Path, arguments: list[str]) -> None:

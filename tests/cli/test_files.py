@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import stat
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from moregpu.cli.files import check_place, load, load_job, save
+from moregpu.cli.submit import in_order
 from moregpu.errors import InvalidRequest
 
 
@@ -86,7 +88,51 @@ def test_a_job_file_says_all_of_a_job(tmp_path: Path) -> None:
     path.write_text('operation = "matmul"\ninputs = ["a.npy", "-"]\nname = "night"\npriority = 3\nafter = ["j-1"]\n')
     job = load_job(str(path))
     assert job.inputs == [str(tmp_path / "a.npy"), "-"]
-    assert job.options == {"name": "night", "priority": 3, "after": ("j-1",)}
+    assert job.options == {"name": "night", "priority": 3, "after": ["j-1"]}
+
+
+def test_one_job_to_wait_for_needs_no_list(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text('operation = "relu"\nsize = 4\nafter = "j-1"\n')
+    assert load_job(str(path)).options == {"after": "j-1"}
+
+
+def test_a_job_file_of_windows_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_bytes(codecs.BOM_UTF8 + b'operation = "relu"\r\nsize = 4\r\n')
+    assert load_job(str(path)).size == 4
+
+
+@pytest.mark.parametrize(
+    ("inputs", "read"),
+    [
+        ('{ b = "b.npy", a = "a.npy" }', ["a.npy", "b.npy"]),
+        ('{ a = "a.npy" }', ["a.npy"]),
+        ('["b.npy", "a.npy"]', ["b.npy", "a.npy"]),
+    ],
+)
+def test_a_kernels_inputs_have_names_too(tmp_path: Path, inputs: str, read: list[str]) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(f'operation = "matmul"\ninputs = {inputs}\n')
+    assert in_order(load_job(str(path))) == [str(tmp_path / name) for name in read]
+
+
+@pytest.mark.parametrize("inputs", ['{ x = "a.npy" }', '{ a = "a.npy", b = 2.0 }', '{ b = "a.npy", weight = "b.npy" }'])
+def test_names_that_a_kernel_has_not_are_refused(tmp_path: Path, inputs: str) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(f'operation = "matmul"\ninputs = {inputs}\n')
+    with pytest.raises(InvalidRequest, match="inputs a and b"):
+        in_order(load_job(str(path)))
+
+
+def test_standard_input_is_one_input_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = io.BytesIO()
+    np.save(packed, np.ones(3))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(packed.getvalue())))
+    assert np.array_equal(load("-"), np.ones(3))
+    with pytest.raises(InvalidRequest, match="nothing more") as refused:
+        load("-")
+    assert "once" in refused.value.hint
 
 
 @pytest.mark.parametrize("text", ["", 'operation = "nothing"', 'operation = "relu"\nnonsense = 1', "not toml"])

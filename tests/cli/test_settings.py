@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from pathlib import Path
 
@@ -21,6 +22,16 @@ def test_a_setting_is_set_read_and_forgotten(home: Path) -> None:
     assert json.loads(moregpu("config", "show", "--json", home=home).stdout)["settings"]["worker"] == {"ceiling": 0.5}
     assert moregpu("config", "unset", "worker.ceiling", home=home).returncode == 0
     assert moregpu("config", "get", "worker.ceiling", home=home).stdout == ""
+
+
+def test_settings_that_windows_wrote_are_read_and_changed(home: Path) -> None:
+    file = home / "config" / "config.toml"
+    file.parent.mkdir(parents=True, mode=0o700)
+    file.write_bytes(codecs.BOM_UTF8 + b"[worker]\r\nceiling = 0.25\r\n")
+    file.chmod(0o600)
+    assert moregpu("config", "get", "worker.ceiling", home=home).stdout == "0.25\n"
+    assert moregpu("config", "set", "worker.ceiling", "0.5", home=home).returncode == 0
+    assert json.loads(moregpu("config", "show", "--json", home=home).stdout)["settings"]["worker"] == {"ceiling": 0.5}
 
 
 @pytest.mark.parametrize(

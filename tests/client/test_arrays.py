@@ -46,6 +46,7 @@ def test_every_real_type_becomes_little_endian_float32(dtype: str) -> None:
 def test_float16_stays_and_meets_only_its_kind() -> None:
     half, single = np.ones(3, np.float16), np.ones(3, np.float32)
     assert as_floats(half, "a").dtype == np.float16
+    assert as_floats(half.astype(">f2"), "a").dtype == np.dtype("<f2")
     assert {array.dtype for array in common_floats({"a": half, "b": half}).values()} == {np.dtype("<f2")}
     assert {array.dtype for array in common_floats({"a": half, "b": single}).values()} == {np.dtype("<f4")}
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,3 +169,18 @@ def test_a_header_has_its_say_where_nothing_was_given(file: Path) -> None:
     assert completed(draft, f"{file}:train", "", frozenset({"python"})).python == "3.12"
     (file.parent / "bare.py").write_text("result = 1\n")
     assert completed(draft, str(file.parent / "bare.py"), "", frozenset()).python == THIS_PYTHON
+
+
+def test_arguments_are_utf_8_whatever_this_system_writes_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "payloads.json"
+    path.write_bytes(codecs.BOM_UTF8 + '["clé"]'.encode())
+    assert read_payloads(str(path)) == ["clé"]
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    code = (
+        "from moregpu.client.functions.script_file import read_payloads; import sys; "
+        "print(ascii(read_payloads(sys.argv[1])))"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code, str(path)], env={**os.environ, **plain}, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == "['cl\\xe9']\n"

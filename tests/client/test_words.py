@@ -65,6 +65,9 @@ def test_names_that_are_no_text_are_refused_wherever_they_stand() -> None:
     ):
         with pytest.raises(InvalidRequest):
             ask()
+    for nothing in (None, "", 5, object()):
+        with pytest.raises(InvalidRequest, match="name"):
+            path_of("jobs", nothing)  # type: ignore[arg-type]
     assert in_header("clé 1") == "clé 1"
     assert path_of("jobs", "a/b ü") == "/v1/jobs/a%2Fb%20%C3%BC"
 

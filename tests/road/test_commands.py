@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -92,6 +93,18 @@ def test_workers_are_grouped_by_name(road: LoopbackPool, pool: Pool) -> None:
     told(road, "group", "remove", "lab")
     assert "lab" not in {one["name"] for one in told(road, "group", "list")}
     assert told(road, "group", "remove", "lab", code=4)["error"]["type"] == "not-found"
+
+
+def test_no_command_shows_what_opens_an_output(road: LoopbackPool, pool: Pool) -> None:
+    """A terminal, a log or a pipe is no place for keys, nor for what a job computed."""
+    large = pool.kernel("relu", np.ones((200, 200)))
+    small = pool.kernel("relu", np.full(3, 7.0))
+    manifests = [large.wait().result, small.wait().result]
+    sealed, inline = [json.loads(msgspec.json.encode(one))["outputs"]["out"]["data"] for one in manifests]
+    secrets = (sealed["key"], sealed["digest"], inline)
+    for arguments in (("jobs",), ("job", large.id), ("job", small.id), ("cancel", large.id), ("retry", large.id)):
+        shown = road.run(*arguments, "--json")
+        assert shown.returncode == 0 and not [one for one in secrets if one in shown.stdout], arguments
 
 
 def test_an_ended_jobs_outputs_are_forgotten(road: LoopbackPool, pool: Pool) -> None:

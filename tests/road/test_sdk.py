@@ -118,6 +118,8 @@ def test_a_resident_weight_is_used_by_its_name(pool: Pool) -> None:
     kept = pool.upload_weight("layers/0", B)
     assert kept.shape == B.shape
     assert close(pool.matmul_resident(A, "layers/0"), A @ B)
+    assert close(pool.matmul_resident(A, kept), A @ B)
+    assert pool.upload_weight("layers/1", B.tolist()).shape == B.shape
     assert close(pool.matmul(A, kept), A @ B)
     assert "layers/0" in {tensor.name for tensor in pool.tensors()}
     half = pool.put("half", B.astype(np.float16))

@@ -160,7 +160,8 @@ def _file_of(path: str) -> str:
     try:
         if Path(path).stat().st_size > MAX_PAYLOADS_BYTES:
             raise InvalidRequest(f"{path} holds more than {MAX_PAYLOADS_BYTES >> 20} MiB of arguments", HOW_PAYLOADS)
-        return Path(path).read_text()
+        # Not as this system writes by itself; and PowerShell begins with a mark of the order of bytes.
+        return Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidRequest(f"{path} cannot be read: {reason}", HOW_PAYLOADS) from error

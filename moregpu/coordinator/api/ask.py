@@ -6,6 +6,7 @@ Thin on purpose: a tiny job passes here twice, and a framework's request object 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -28,6 +29,8 @@ MAX_BODY_BYTES = 1 << 20
 WINDOW_S = 10.0
 WINDOW_BYTES = 64 * 1024
 """A sender must bring this much in every such window, or the end: slower ones are let go (6.4 kB/s)."""
+
+MAX_QUERY_FIELDS = 32
 
 SEND_S = 60.0
 """A reader that takes nothing for this long is let go."""
@@ -65,8 +68,18 @@ class Asked:
         self.params: Mapping[str, str] = {}
         """Parts of the path; set when its route is found."""
         self.headers = headers_of(scope)
-        self.query = query_of(scope)
+        self._query: dict[str, str] | None = None
         self._who: Principal | None = None
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query by name. Read when it is first asked for, so that whoever may ask nothing has nothing read.
+
+        Raises `InvalidRequest`.
+        """
+        if self._query is None:
+            self._query = query_of(self.scope)
+        return self._query
 
     @property
     def who(self) -> Principal:
@@ -202,7 +215,7 @@ class Ask(Asked):
 
     def answer(self, value: Any, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
         """A value as compact JSON, or as msgpack where Accept asks for it."""
-        if "msgpack" in self.headers.get("accept", ""):
+        if "msgpack" in (accept := self.headers.get("accept", "")) and _prefers_msgpack(accept):
             return Answer(
                 status=status, body=msgspec.msgpack.encode(value), media_type="application/msgpack", headers=headers
             )
@@ -275,6 +288,23 @@ LINGER_S = 2.0
 LINGER_BYTES = 16 << 20
 
 
+def preferred(accept: str) -> list[str]:
+    """The media types of an Accept header, what is liked best first; those of weight 0 are not to be had."""
+    weighed: list[tuple[float, str]] = []
+    for part in accept.lower().split(","):
+        kind, *about = (one.strip() for one in part.split(";"))
+        said = next((one[2:] for one in about if one.startswith("q=")), "1")
+        weight = float(said) if re.fullmatch(r"[01](\.\d{0,3})?", said) else 1.0
+        if kind and weight > 0:
+            weighed.append((-weight, kind))
+    return [kind for _, kind in sorted(weighed, key=lambda one: one[0])]
+
+
+def _prefers_msgpack(accept: str) -> bool:
+    kinds = preferred(accept)
+    return next((kind for kind in kinds if "msgpack" in kind or kind == "application/json"), "") != "application/json"
+
+
 def headers_of(scope: Scope) -> dict[str, str]:
     """Headers by lower-case name; of repeated ones the last, but those that must be one are joined, so they fail."""
     headers: dict[str, str] = {}
@@ -285,12 +315,19 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 def query_of(scope: Scope) -> dict[str, str]:
-    """The query by name; of repeated names the last."""
+    """The query by name; of repeated names the last. Raises `InvalidRequest` for more of them than any call takes."""
     raw = scope.get("query_string", b"")
     if raw and b"&" not in raw and b"%" not in raw and b"+" not in raw:  # as nearly always
         name, _, value = raw.decode("latin-1").partition("=")
         return {name: value}
-    return dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=32)) if raw else {}
+    if not raw:
+        return {}
+    try:
+        return dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS))
+    except ValueError:
+        raise InvalidRequest(
+            f"the query has more than {MAX_QUERY_FIELDS} fields", "see GET /v1/openapi.json for what a call takes"
+        ) from None
 
 
 def peer_of(scope: Scope) -> str:

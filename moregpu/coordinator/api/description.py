@@ -180,7 +180,7 @@ def _query_parameters(door: Door) -> list[dict[str, Any]]:
 
 
 def _headers(door: Door) -> list[dict[str, Any]]:
-    if (door.verb, door.path) == ("POST", "/v1/jobs"):
+    if (door.verb, door.path) in (("POST", "/v1/jobs"), ("POST", "/v1/jobs/{id}/retry")):
         schema: dict[str, Any] = {"type": "string", "maxLength": 200}
         return [{"name": "Idempotency-Key", "in": "header", "required": False, "schema": schema,
                  "description": "The same key from the same token finds the same job"}]  # fmt: skip

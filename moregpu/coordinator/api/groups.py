@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from moregpu.coordinator.api.ask import Answer, Ask
 from moregpu.errors import NotFound
+from moregpu.ids import name_order
 from moregpu.wire.api import GroupRequest, GroupView, WorkerChange, WorkerView
 
 
@@ -52,5 +53,5 @@ async def _views(ask: Ask) -> list[GroupView]:
             workers=[worker.id for worker in workers],
             online=sum(worker.connected_at is not None for worker in workers),
         )
-        for name, workers in sorted(members.items())
+        for name, workers in sorted(members.items(), key=lambda member: name_order(member[0]))
     ]

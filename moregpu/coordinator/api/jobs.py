@@ -8,6 +8,7 @@ from moregpu.coordinator.api.ask import Answer, Ask
 from moregpu.coordinator.api.scopes import admit_spec
 from moregpu.coordinator.store.protocol import JobRow
 from moregpu.errors import Conflict, InvalidRequest
+from moregpu.ids import normalise
 from moregpu.jobs import JOB_ENDED, JobState
 from moregpu.wire.api import JobChange, JobPage
 from moregpu.workloads import KINDS, JobSpec
@@ -22,9 +23,7 @@ async def submit(ask: Ask) -> Answer:
     """Submit a JobSpec: 201 with the job, or 200 when it ended within `?wait=` seconds (at most 60)."""
     spec = await ask.decoded(_SPEC)
     admit_spec(ask.who, spec)
-    key = ask.headers.get("idempotency-key", "")
-    if len(key) > MAX_KEY_CHARACTERS:
-        raise InvalidRequest(f"an Idempotency-Key has at most {MAX_KEY_CHARACTERS} characters")
+    key = _key(ask)
     wait_s = ask.number("wait", 0.0, 0.0, MAX_WAIT_S)
     row = await ask.services.desk.submit(ask.who, spec, key, wait_s)
     return await _shown(ask, row, status=200 if row.state in JOB_ENDED else 201)
@@ -52,7 +51,7 @@ async def list_jobs(ask: Ask) -> Answer:
             return ask.answer(JobPage(items=[]))
         submitter = ask.who.id
     rows = await desk.store.jobs(
-        submitter=submitter, states=states, kind=kind, before=query.get("after") or None, limit=limit + 1
+        submitter=submitter, states=states, kind=kind, before=_after(query.get("after", "")), limit=limit + 1
     )
     views = [await desk.view(ask.who, row) for row in rows[:limit]]
     return ask.answer(JobPage(items=views, next=rows[limit - 1].id if len(rows) > limit else None))
@@ -86,14 +85,31 @@ async def change(ask: Ask) -> Answer:
 
 
 async def retry(ask: Ask) -> Answer:
-    """Submit the same spec again, as a new job."""
+    """Submit the same spec again, as a new job; a repeated call under one `Idempotency-Key` finds that job."""
     admit_spec(ask.who, ask.job.spec)
-    return await _shown(ask, await ask.services.desk.retry(ask.who, ask.job.id), status=201)
+    return await _shown(ask, await ask.services.desk.retry(ask.who, ask.job.id, _key(ask)), status=201)
+
+
+def _key(ask: Ask) -> str:
+    key = ask.headers.get("idempotency-key", "")
+    if len(key) > MAX_KEY_CHARACTERS:
+        raise InvalidRequest(f"an Idempotency-Key has at most {MAX_KEY_CHARACTERS} characters")
+    return key
 
 
 async def _shown(ask: Ask, row: JobRow, status: int) -> Answer:
     view = await ask.services.desk.view(ask.who, row)
     return ask.answer(view, status, ((b"location", f"/v1/jobs/{row.id}".encode()),))
+
+
+def _after(text: str) -> str | None:
+    """The last id of the page before, as it is kept: what was typed in lower case would stand before every job."""
+    if not text:
+        return None
+    id = normalise(text)
+    if not id.startswith("j-"):
+        raise InvalidRequest(f"after={text[:40]!r} is no job's id", "give the `next` of the page before")
+    return id
 
 
 def _states(text: str) -> list[JobState] | None:

@@ -214,7 +214,7 @@ class Link:
             await close_quietly(events)
 
     async def _submit(self, asked: Submit, packed: bool) -> None:
-        spec = _decoded(asked.spec, _SPEC[packed], what="the spec")
+        spec = _decoded(asked.spec, _SPEC[packed], what="the spec", hint="see GET /v1/openapi.json")
         admit_spec(self._ask.who, spec)
         eager = asked.early or asked.progress or asked.parts
         with self._desk.attendance.submitting(self._ask.who.id, asked.idempotency_key):
@@ -307,10 +307,15 @@ def _frame(message: FromLink, packed: bool) -> bytes | str:
     return msgspec.msgpack.encode(message) if packed else msgspec.json.encode(message).decode()
 
 
-def _decoded(frame: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T], what: str = "the frame") -> T:
+def _decoded(
+    frame: bytes | msgspec.Raw,
+    decode: Callable[[bytes | msgspec.Raw], T],
+    what: str = "the frame",
+    hint: str = "see moregpu.wire.link",
+) -> T:
     try:
         return decode(frame)
     except msgspec.DecodeError as error:
-        raise InvalidRequest(f"{what} is not what was expected: {error}", "see moregpu.wire.link") from error
+        raise InvalidRequest(f"{what} is not what was expected: {error}", hint) from error
     except (RecursionError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"{what} is nested too deeply, or is no text") from error

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from moregpu.coordinator.api.ask import preferred
 from moregpu.coordinator.api.problems import NotAcceptable
 from moregpu.coordinator.protocol import Offload, OpenTensor
 
@@ -103,7 +104,7 @@ def _asked(accept: str, wanted: str) -> Form | None:
             if wanted.lower().lstrip(".") == form:
                 return form
         raise NotAcceptable(f"there is no format {wanted[:40]!r}", "npy or safetensors")
-    kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",") if part.strip()]
+    kinds = preferred(accept)
     for kind in kinds:
         for form, media_type in MEDIA_TYPES.items():
             if kind in (media_type, f"application/{form}", f"application/vnd.{form}"):

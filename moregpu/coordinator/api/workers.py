@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from moregpu.coordinator.api.ask import Answer, Ask
+from moregpu.ids import name_order
 from moregpu.wire.api import WorkerChange
 
 
 async def list_workers(ask: Ask) -> Answer:
     """All workers, by name."""
     views = await ask.services.desk.workers()
-    return ask.answer(sorted(views, key=lambda view: (view.name, view.id)))
+    return ask.answer(sorted(views, key=lambda view: (name_order(view.name), view.id)))
 
 
 async def show(ask: Ask) -> Answer:

@@ -70,6 +70,20 @@ def test_what_a_body_does_not_know_is_refused(pool: Pool, token: str) -> None:
     assert pool.ask("POST", "/v1/tensors", token, body).code == "invalid-request"
 
 
+def test_lists_of_names_count_numbers_as_numbers(pool: Pool, token: str) -> None:
+    names = ["layers/2", "layers/10", "layers/1"]
+    for name in names:
+        pool.ask("POST", "/v1/tensors", token, {"name": name, "tensor": TENSOR})
+        pool.ask("POST", "/v1/groups", pool.admin, {"name": name.replace("/", "-")})
+    ordered = ["layers/1", "layers/2", "layers/10"]
+    assert [row["name"] for row in pool.ask("GET", "/v1/tensors", token).json() if row["name"] in names] == ordered
+    groups = [row["name"] for row in pool.ask("GET", "/v1/groups", token).json()]
+    assert [name for name in groups if name.startswith("layers-")] == [name.replace("/", "-") for name in ordered]
+    for name in names:
+        pool.ask("DELETE", f"/v1/tensors/{name}", token)
+        pool.ask("DELETE", f"/v1/groups/{name.replace('/', '-')}", pool.admin)
+
+
 @pytest.mark.parametrize("name", ["", "../x", "a b", "x" * 300, "é"])
 def test_names_are_plain(pool: Pool, token: str, name: str) -> None:
     assert pool.ask("POST", "/v1/tensors", token, {"name": name, "tensor": TENSOR}).code == "invalid-request"

@@ -19,6 +19,7 @@ from moregpu.wire.link import Accepted, Ended, Follow, Refused, Stop
 
 from .conftest import Pool
 from .test_link import link
+from .test_sockets import events
 
 A_NUMBER = {"dtype": "float32", "shape": [1], "data": "AACAPw=="}
 
@@ -99,6 +100,28 @@ def test_a_body_that_breaks_off_does_nothing(pool: Pool, paths: dict[str, str], 
     assert _counted(pool) == before
 
 
+@pytest.mark.parametrize("door", [door for door in NATIVE if door.query], ids=named)
+def test_a_query_of_too_many_fields_is_the_senders_mistake(
+    pool: Pool, paths: dict[str, str], door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = f"{path_of(door, paths)}?{'&'.join(f'a{number}=1' for number in range(40))}"
+    body: Any = b"x" * 64 if door.takes is bytes else {"kind": "kernel", "operation": "relu", "size": 4}
+    answer = pool.ask(door.verb, path, pool.admin, body if door.takes else None)
+    assert answer.code == "invalid-request" and "32 fields" in answer.json()["detail"]
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_nobody_writes_a_traceback_into_the_log_by_a_long_query(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
+    query = "&".join(f"a{number}=1" for number in range(40))
+    assert pool.ask("GET", f"/health?{query}").status == 200
+    assert pool.ask("GET", f"/v1/me?{query}").code == "unauthorized"
+    assert pool.ask("GET", f"/nowhere?{query}").code == "not-found"
+    with pytest.raises(InvalidStatus) as shut, events(pool, pool.admin, f"?{query}"):
+        pass
+    assert shut.value.response.status_code == 400
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def _counted(pool: Pool) -> list[int]:
     lists = ("/v1/tokens", "/v1/invites", "/v1/groups", "/v1/tensors", "/jobs")
     return [len(pool.ask("GET", path, pool.admin).json()) for path in lists]
@@ -118,6 +141,8 @@ def test_a_page_past_the_end_is_empty(pool: Pool) -> None:
     assert seen == jobs[::-1]
     assert pool.ask("GET", f"/v1/jobs?after={jobs[0]}", token).json() == {"items": [], "next": None}
     assert pool.ask("GET", "/v1/jobs?after=j-0", token).json()["items"] == []
+    assert pool.ask("GET", f"/v1/jobs?after={jobs[1].lower()}", token).json()["items"][0]["id"] == jobs[0]
+    assert pool.ask("GET", "/v1/jobs?after=nothing", token).code == "invalid-request"
     assert pool.ask("GET", "/v1/jobs?state=queued,running&kind=kernel&limit=99999", token).status == 200
 
 

@@ -99,6 +99,27 @@ def test_a_job_is_cancelled_and_submitted_again(pool: Pool, token: str) -> None:
     assert again.json()["id"] != job
 
 
+def test_a_job_is_submitted_again_once_for_each_key(pool: Pool, token: str) -> None:
+    def again(job: str, key: str) -> str:
+        answer = pool.ask("POST", f"/v1/jobs/{job}/retry", token, headers={"Idempotency-Key": key})
+        assert answer.status == 201
+        return answer.json()["id"]
+
+    made = pool.ask("POST", "/v1/jobs", token, SPEC, {"Idempotency-Key": "night"}).json()["id"]
+    other = pool.submit(token)
+    first = again(made, "night")
+    assert first != made, "the key of the job itself is not the key of its being run again"
+    pool.ask("PATCH", f"/v1/jobs/{made}", token, {"priority": 5})
+    assert again(made, "night") == first
+    assert again(made, "another night") not in (made, first)
+    assert again(other, "night") not in (made, first, other)
+    pool.ask("DELETE", f"/v1/jobs/{made}", token)
+    assert pool.ask("DELETE", f"/v1/jobs/{made}?purge=1", token).status == 200
+    assert again(made, "night") == first, "also where it could not be run again now"
+    refused = pool.ask("POST", f"/v1/jobs/{made}/retry", token, headers={"Idempotency-Key": "n" * 201})
+    assert refused.code == "invalid-request"
+
+
 def test_a_plan_says_what_would_be_and_keeps_nothing(pool: Pool) -> None:
     token = pool.token("submitter")
     plan = pool.ask("POST", "/v1/plan", token, SPEC | {"operation": "matmul", "size": 512}).json()

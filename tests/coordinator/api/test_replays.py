@@ -186,3 +186,26 @@ def test_what_is_sent_again_is_found_though_its_inputs_went_with_the_job(client:
     handle.cancel()
     handle.purge()
     assert client.submit_job(spec, idempotency_key="gone").id == handle.id
+
+
+def test_a_job_is_run_again_once_though_the_answer_was_lost(
+    pool: Pool, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = client.submit_job(SPEC)
+    job.cancel()
+    before = {one["id"] for one in pool.ask("GET", "/v1/jobs?limit=500", pool.admin).json()["items"]}
+    send_it = client.doors._send  # pyright: ignore[reportPrivateUsage]
+    lost: list[str] = []
+
+    def broken(*request: Any) -> Any:
+        answer = send_it(*request)
+        if not lost:
+            lost.append(answer.headers["location"])
+            raise ConnectionResetError("the answer went astray")
+        return answer
+
+    monkeypatch.setattr(client.doors, "_send", broken)
+    again = client.retry(job.id)
+    assert lost == [f"/v1/jobs/{again.id}"]
+    after = {one["id"] for one in pool.ask("GET", "/v1/jobs?limit=500", pool.admin).json()["items"]}
+    assert after - before == {again.id}

@@ -65,6 +65,27 @@ def test_one_output_comes_as_an_npy_file_that_numpy_reads(pool: Pool, token: str
     np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.parametrize(
+    ("accept", "form"),
+    [
+        (f"{NPY};q=0.1, {SAFETENSORS};q=0.9", "safetensors"), (f"{SAFETENSORS}; q=0, {NPY}", "npy"),
+        (f"{NPY};q=0, {SAFETENSORS}", "safetensors"), (f"text/html, {SAFETENSORS};q=0.2, */*;q=0.1", "safetensors"),
+        (f"{NPY};q=nonsense", "npy"), ("*/*;q=0.8", "npy"), ("", "npy"),
+    ],
+)  # fmt: skip
+def test_the_form_that_is_liked_best_is_taken_whatever_its_place(accept: str, form: str) -> None:
+    assert form_for(accept, "", ["out"], None)[0] == form
+
+
+def test_an_answer_is_msgpack_for_who_likes_it_best(pool: Pool, token: str) -> None:
+    for accept, kind in {
+        "application/msgpack": "msgpack", "application/x-msgpack, */*": "msgpack", "*/*": "json", "text/html": "json",
+        "application/json, application/msgpack;q=0.1": "json", "application/json;q=0.1, application/msgpack": "msgpack",
+    }.items():  # fmt: skip
+        answer = pool.ask("GET", "/v1/me", token, headers={"Accept": accept})
+        assert answer.headers["content-type"] == f"application/{kind}", accept
+
+
 def test_several_outputs_come_as_safetensors_or_one_by_one(pool: Pool, token: str) -> None:
     a, b = array(5, 7), array(300, 300)
     path = f"/v1/jobs/{finished(pool, token, a=a, b=b)}/result"

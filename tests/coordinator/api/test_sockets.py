@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,13 +13,16 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from moregpu.coordinator.api.table import SOCKETS
+from moregpu.coordinator.archive import ArchiveWriter
+from moregpu.coordinator.backup import back_up, restore
+from moregpu.coordinator.server import ServeConfig
 from moregpu.wire.api import Event, Problem
 from moregpu.wire.invite import parse_client_line, token_id
 from moregpu.wire.link import LINK_SUBPROTOCOL
 from moregpu.wire.messages import SUBPROTOCOL
 from moregpu.wire.session import Channel
 
-from .conftest import Pool
+from .conftest import Pool, Running
 
 
 def events(pool: Pool, token: str, query: str = "") -> ClientConnection:
@@ -112,6 +116,38 @@ def test_whoever_has_seen_what_a_backup_does_not_know_reads_everything_anew(pool
         queued = until(link, "job.queued")
         assert queued.id == job
         assert resync.seq is not None and queued.seq is not None and resync.seq < queued.seq < 999999999999
+
+
+def test_numbers_of_a_history_that_a_backup_does_not_know_never_come_again(
+    config: ServeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader who saw the third job of one history must not take the fourth of another for what comes after it."""
+    monkeypatch.setattr(ArchiveWriter.__init__, "__defaults__", ((4, 8, 1), *ArchiveWriter.__init__.__defaults__[1:]))  # type: ignore[index]
+    with Running(config) as first:
+        first.submit(first.admin, name="before the backup")
+        back_up(Path(config.state), tmp_path / "file", "correct horse battery")
+        with events(first, first.admin) as link:
+            lost = [first.submit(first.admin) for _ in range(3)]
+            queued = [until(link, "job.queued") for _ in lost]
+            assert [event.id for event in queued] == lost
+    seen = [event.seq for event in queued]
+    for again in ("once", "twice"):
+        restore(tmp_path / "file", tmp_path / again, "correct horse battery")
+        with Running(ServeConfig(port=0, state=str(tmp_path / again), profile=""), first) as second:
+            for _ in range(6):  # as many as there were, and more
+                second.submit(second.admin)
+            last = second.services.desk.store.last_seq()
+            for seq in seen:
+                with events(second, second.admin, f"?after={seq}") as link:
+                    resync = msgspec.json.decode(link.recv(20), type=Event)
+                    assert (resync.type, resync.seq) == ("resync", last)
+            with events(second, second.admin, f"?after={last - 6}") as link:
+                assert until(link, "job.queued").seq == last - 5
+            assert last < 1 << 53
+            told = [line["msg"].partition(":")[0] for line in second.ask("GET", "/logs", second.admin).json()]
+            told = [what for what in told if what in ("job queued", "pool restored")]
+            assert told == [*["job queued"] * 6, "pool restored", "job queued"], "what was before is in the log still"
+        seen.append(last)
 
 
 def test_events_of_others_are_not_shown(pool: Pool) -> None:

@@ -17,8 +17,8 @@ from moregpu_tui.present.qr import qr_lines
 from moregpu_tui.present.tones import ANSI_RGB, MEANINGS, NEUTRAL, PLACES, THEMES, contrast, palette
 from moregpu_tui.present.units import count, seconds, short_id, size
 from moregpu_tui.state.events import job_of
-from moregpu_tui.state.model import LOOKS, Job
-from moregpu_tui.state.selectors import job_matches
+from moregpu_tui.state.model import LOOKS, Job, PoolState, Worker
+from moregpu_tui.state.selectors import job_matches, workers
 
 TEXT = st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs", "Mn", "Me", "Co", "Cn"]), max_size=40)
 LINE = st.lists(st.tuples(TEXT, st.sampled_from(["text", "dim"])), max_size=5).map(tuple)
@@ -219,3 +219,8 @@ def test_whose_a_job_is_is_read_and_found_by_the_label_of_its_token() -> None:
     assert any("ann" in "".join(text for text, _ in line) for line in job_view.facts(job, Manner(), 0.0))
     assert "".join(text for text, _ in job_view.cell(job, "submitter", Manner(), 0.0)) == "ann"
     assert job_matches(job, "ann") and job_matches(job, "yznyc") and not job_matches(job, "ben")
+
+
+def test_workers_stand_in_the_order_of_their_numbers() -> None:
+    known = {id: Worker(id=id, name=name) for id, name in [("w-1", "light-0-10"), ("w-2", "light-0-2")]}
+    assert [worker.name for worker in workers(PoolState(workers=known))] == ["light-0-2", "light-0-10"]

@@ -10,6 +10,7 @@ from moregpu.coordinator.api.compat.shown import figure, shown
 from moregpu.coordinator.api.compat.spec import MAX_ELEMENTS, MAX_MATMUL
 from moregpu.coordinator.api.fleetnow import backend_of, duty_of, fleet_now, is_outside_schedule, is_paused
 from moregpu.coordinator.api.services import Services
+from moregpu.coordinator.store.protocol import Store
 from moregpu.coordinator.views import TO_BE_RESUMED
 from moregpu.errors import InvalidRequest, NotFound
 from moregpu.wire.api import Event, WorkerChange, WorkerView
@@ -168,10 +169,23 @@ async def control(ask: Ask) -> Answer:
 
 async def logs(ask: Ask) -> Answer:
     """The last 200 lines of what happened, newest first; a submitter's own jobs, and the fleet."""
-    store = ask.services.desk.store
-    events = await store.events_since(max(0, store.last_seq() - _LOOK_BACK), _LOOK_BACK)
-    seen = [event for event in events or [] if await ask.services.desk.events.may_see(ask.who, event)]
+    events = await _latest(ask.services.desk.store)
+    seen = [event for event in events if await ask.services.desk.events.may_see(ask.who, event)]
     return shown([_log_line(event) for event in seen[: -LOG_LINES - 1 : -1]])
+
+
+async def _latest(store: Store) -> list[Event]:
+    """The latest events, as far back as they are kept: of a quiet pool that is less far than we look."""
+    high = store.last_seq()
+    low = max(0, high - _LOOK_BACK)
+    if await store.events_since(low, 1) is None:
+        while low < high:
+            middle = (low + high) // 2
+            if await store.events_since(middle, 1) is None:
+                low = middle + 1
+            else:
+                high = middle
+    return await store.events_since(low, _LOOK_BACK) or []
 
 
 def _worker(services: Services, worker: WorkerView, wall: float) -> dict[str, Any]:
