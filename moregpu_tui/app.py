@@ -15,7 +15,6 @@ from textual.binding import Binding, BindingType
 
 from moregpu.errors import MoreGPUError, NotConfigured
 from moregpu.platform.memory import settle
-from moregpu.wire.text import clean
 from moregpu_tui.actions import ACTIONS, BY_ID, Action, moves, permitted, refusal
 from moregpu_tui.commands import Commands
 from moregpu_tui.feed.choose import choose_source
@@ -24,7 +23,6 @@ from moregpu_tui.keymap import checked
 from moregpu_tui.leaving import end_when_told, end_with_the_terminal
 from moregpu_tui.mishap import written_down
 from moregpu_tui.options import Options, Settings, load_settings, save_settings
-from moregpu_tui.places import Places
 from moregpu_tui.present.glyphs import glyphs
 from moregpu_tui.present.manner import Manner
 from moregpu_tui.present.time import zone_of
@@ -41,6 +39,7 @@ from moregpu_tui.screens.submit import SubmitForm
 from moregpu_tui.screens.workers import Workers
 from moregpu_tui.state.selectors import why_not_now
 from moregpu_tui.theme import PREFIX, themes
+from moregpu_tui.told import Told
 from moregpu_tui.typeahead import LONGEST_HERE_S, LONGEST_S
 from moregpu_tui.widgets.bars import TABS
 from moregpu_tui.widgets.paint import Paint
@@ -49,9 +48,6 @@ AGAIN_S = 2.0
 """A second ctrl+c within so long quits."""
 
 PACE_FULL, PACE_CALM = 2.0, 1.0
-
-TOLD = 600
-"""Characters of what is said in passing."""
 
 
 def run_console(options: Options) -> int:
@@ -74,7 +70,7 @@ def run_console(options: Options) -> int:
     return status if status is not None else app.return_code or 0
 
 
-class ConsoleApp(Places):
+class ConsoleApp(Told):
     """One pool in one terminal."""
 
     # All at once: a sheet that comes with a screen would be parsed, and everything laid out anew, at its first show.
@@ -158,19 +154,6 @@ class ConsoleApp(Places):
         if self.settings.motion == "auto" and (not self._focused or "SSH_CONNECTION" in self._environment):
             return PACE_CALM
         return PACE_FULL
-
-    def tell(self, text: str, timeout: float = 5.0) -> None:
-        """Say that something worked."""
-        self.notify(clean(text, TOLD), timeout=timeout, markup=False)
-
-    def warn(self, text: str) -> None:
-        """Say that something is not as it should be."""
-        self.notify(clean(text, TOLD), severity="warning", timeout=8, markup=False)
-
-    def fail(self, error: MoreGPUError) -> None:
-        """Say what went wrong, and what to do next. Its words are the coordinator's, or a worker's."""
-        said = [clean(part, TOLD) for part in (error.detail, error.hint) if part]
-        self.notify("\n".join(said), severity="error", timeout=12, markup=False)
 
     def copy(self, text: str, what: str) -> None:
         """Into the clipboard of the terminal (OSC 52); says what."""
