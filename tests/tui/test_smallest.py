@@ -1,4 +1,4 @@
-"""Dialogs on the smallest screen: all that is asked can be read, and nothing stands on it."""
+"""The smallest screen: all that is asked can be read, and nothing stands on it; what a key acts on is seen."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from textual.widgets._toast import Toast
 from moregpu_tui.modals.dialog import Dialog
 from moregpu_tui.modals.made import Made
 from moregpu_tui.present.cells import Line, flowed, width_of
+from moregpu_tui.widgets.line_table import LineTable
 from tests.tui.stage import Stage, played, press, settled, text_of, until
 
 SMALLEST = (60, 16)
@@ -87,3 +88,20 @@ def test_a_line_that_goes_on_in_the_next_keeps_its_words_and_their_tones() -> No
     assert whole.replace(" ", "") == "Type日本語のとても長い名前andEnter."
     assert "".join(text for one in lines for text, tone in one if tone == "strong") == "日本語のとても長い名前"
     assert flowed(line, 80) == [line]
+
+
+def test_the_row_that_a_key_would_act_on_is_seen_on_the_smallest_screen() -> None:
+    app = Stage(seconds=5).console()
+
+    async def play(_pilot: Pilot[int]) -> None:
+        for screen in "1237":
+            await press(app, screen)
+            for _ in range(3):
+                table = app.focused
+                if isinstance(table, LineTable) and table.rows:
+                    first = table.region.y + table._head
+                    assert first < table.region.bottom, f"a row of {table.id} on {screen}"
+                    assert text_of(app).split("\n")[first].startswith(" ▌")
+                await press(app, "tab")
+
+    played(app, play, size=SMALLEST)
