@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 from textual import events
 from textual.binding import Binding, BindingType
 
@@ -53,7 +54,7 @@ PACE_FULL, PACE_CALM = 2.0, 1.0
 def run_console(options: Options) -> int:
     """Run until quit; the exit status."""
     settings = load_settings()
-    checked(settings.keys)
+    settings = msgspec.structs.replace(settings, keys=checked(settings.keys))
     source: Source | None
     try:
         source = choose_source(options)
@@ -274,4 +275,5 @@ class ConsoleApp(Told):
         return Manner(
             glyphs=glyphs(wish, self._environment, locale.getpreferredencoding(False)),
             zone=zone_of(self.settings.zone),
+            keys=tuple(self.settings.keys.items()),
         )

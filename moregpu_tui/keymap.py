@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
+from textual.keys import Keys, _character_to_key  # pyright: ignore[reportPrivateUsage] — as set_keymap does it
+
 from moregpu.errors import InvalidRequest
-from moregpu_tui.actions import ACTIONS, BY_ID, SCREENS, Action
+from moregpu_tui.actions import ACTIONS, BY_ID, SCREENS, SHOWN, Action
+
+_WITH = re.compile(r"(?:\^|ctrl[+-]|alt[+-])([a-z])")
+
+_NAMES = {*SHOWN, *(key.value for key in Keys), *(_character_to_key(chr(sign)) for sign in range(33, 127))}
+
+_SHORT = {shown.lower(): name for name, shown in SHOWN.items()} | {"del": "delete", "ins": "insert"}
 
 
 def checked(overrides: Mapping[str, str]) -> dict[str, str]:
-    """The overrides, if they are sound. Raises `InvalidRequest` naming the first that is not."""
+    """The overrides as the console's own list spells keys, if they are sound.
+
+    Raises `InvalidRequest` naming the first that is not.
+    """
     for id in overrides:
         if id not in BY_ID:
             raise InvalidRequest(f"there is no action called {id[:40]!r}", "docs/console.md lists them")
-    found = clashes(overrides)
+    keys = {id: ",".join(_spelled(key) for key in given.split(",")) for id, given in overrides.items()}
+    found = clashes(keys)
     if found:
         raise InvalidRequest(found[0], "choose another key")
-    return dict(overrides)
+    return keys
+
+
+def _spelled(given: str) -> str:
+    """The name of a key that is given as people write it, and as the console itself shows it: F5, ^P, Space, /."""
+    key = given.strip()
+    if len(key) == 1:
+        return _character_to_key(key)
+    lower = key.lower()
+    modified = _WITH.fullmatch(lower)
+    if modified:
+        return f"{'alt' if lower.startswith('alt') else 'ctrl'}+{modified[1]}"
+    name = _SHORT.get(lower, lower)
+    if name not in _NAMES:
+        raise InvalidRequest(
+            f"{given[:40]!r} is no key", "a character, or one like F5, ctrl+t, space, enter, home, pagedown"
+        )
+    return name
 
 
 def clashes(overrides: Mapping[str, str]) -> list[str]:
