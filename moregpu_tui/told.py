@@ -22,6 +22,7 @@ LENGTH = 600
 class Told(Places):
     """An application that says things in passing."""
 
+    _told_refused = False
     _before: ClassVar[WeakKeyDictionary[Screen[object], frozenset[str]]] = WeakKeyDictionary()
 
     def tell(self, text: str, timeout: float = 5.0) -> None:
@@ -36,6 +37,13 @@ class Told(Places):
         """Say what went wrong, and what to do next. Its words are the coordinator's, or a worker's."""
         said = [clean(part, LENGTH) for part in (error.detail, error.hint) if part]
         self.notify("\n".join(said), severity="error", timeout=12, markup=False)
+
+    def tell_link(self) -> None:
+        """Say why the coordinator lets us in no more, once: it stays so until somebody does something."""
+        link = self.state.link
+        if link.state == "refused" and self.state.loaded and not self._told_refused:
+            self.fail(MoreGPUError(f"the coordinator refuses this console: {link.detail}", link.hint))
+        self._told_refused = link.state == "refused" or (self._told_refused and link.state != "live")
 
     def _refresh_notifications(self) -> None:
         """Show what is said; what was said before a dialog came waits under it, for it would stand on its buttons.
