@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
-
-from textual.keys import Keys, _character_to_key  # pyright: ignore[reportPrivateUsage] — as set_keymap does it
 
 from moregpu.errors import InvalidRequest
 from moregpu_tui.actions import ACTIONS, BY_ID, SCREENS, SHOWN, Action
 
 _WITH = re.compile(r"(?:\^|ctrl[+-]|alt[+-])([a-z])")
 
-_NAMES = {*SHOWN, *(key.value for key in Keys), *(_character_to_key(chr(sign)) for sign in range(33, 127))}
+_RENAMED = {
+    "solidus": "slash", "reverse_solidus": "backslash", "commercial_at": "at", "hyphen_minus": "minus",
+    "plus_sign": "plus", "low_line": "underscore",
+}  # fmt: skip
+"""Characters that Textual does not call as Unicode does."""
+
+
+def _name_of(character: str) -> str:
+    if character.isalnum():
+        return character
+    name = unicodedata.name(character, character).lower().replace("-", "_").replace(" ", "_")
+    return _RENAMED.get(name, name)
+
+
+_NAMES = {
+    *SHOWN, "left", "right", "insert", "delete", "backspace", *(f"f{number}" for number in range(1, 25)),
+    *(_name_of(chr(sign)) for sign in range(33, 127)),
+}  # fmt: skip
+
+_MODIFIERS = {"", "ctrl", "alt", "shift", "super"}
 
 _SHORT = {shown.lower(): name for name, shown in SHOWN.items()} | {"del": "delete", "ins": "insert"}
 
@@ -36,13 +54,14 @@ def _spelled(given: str) -> str:
     """The name of a key that is given as people write it, and as the console itself shows it: F5, ^P, Space, /."""
     key = given.strip()
     if len(key) == 1:
-        return _character_to_key(key)
+        return _name_of(key)
     lower = key.lower()
     modified = _WITH.fullmatch(lower)
     if modified:
         return f"{'alt' if lower.startswith('alt') else 'ctrl'}+{modified[1]}"
-    name = _SHORT.get(lower, lower)
-    if name not in _NAMES:
+    with_, plus, last = lower.rpartition("+")
+    name = f"{with_}{plus}{_SHORT.get(last, last)}"
+    if {*with_.split("+")} - _MODIFIERS or _SHORT.get(last, last) not in _NAMES:
         raise InvalidRequest(
             f"{given[:40]!r} is no key", "a character, or one like F5, ctrl+t, space, enter, home, pagedown"
         )
