@@ -210,7 +210,8 @@ def _order(given: argparse.Namespace) -> int:
         if report is None:
             return _leave_pool(given)
         return _answered(report)
-    return _ordered({"do": given.order})
+    ends = given.order == "quit"  # the state that it is in is no answer then
+    return _ordered({"do": given.order}, "it ends; what is under way goes back to the pool" if ends else "")
 
 
 def _allow(given: argparse.Namespace) -> int:
@@ -296,14 +297,15 @@ def _config(given: argparse.Namespace) -> Any:
     return WorkerConfig.checked(**fields)
 
 
-def _ordered(request: dict[str, Any]) -> int:
+def _ordered(request: dict[str, Any], said: str = "") -> int:
+    """Have the tray that runs do something; say its answer, or `said` where it did."""
     from moregpu.platform.instance import ask
 
     report = ask(NAME, request)
     if report is None:
         sys.stderr.write(f"moregpu-tray: it does not run. {START_IT}\n")
         return 1
-    return _answered(report)
+    return _answered({**report, "line": said} if said else report)
 
 
 def _answered(report: dict[str, Any]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from enum import StrEnum
 
 import msgspec
@@ -71,10 +72,22 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
             what = f"computing with up to {status.duty:.0%}" if status.running else f"ready, up to {status.duty:.0%}"
             return f"{what}: {status.reason}" if status.reason else what
         if status.state == "paused":
-            return status.reason if status.reason.startswith("paused") else f"paused: {status.reason}"
+            line = status.reason if status.reason.startswith("paused") else f"paused: {status.reason}"
+            return f"{line}{self._end}" if status.owner_paused else line
         if status.state == "starting" and status.reason:
             return status.reason
         return status.line
+
+    @property
+    def _end(self) -> str:
+        """When the owner's pause ends by itself."""
+        if self.until_restart:
+            return " until it is started again"
+        if self.paused_until is None:
+            return ""
+        end = time.localtime(self.paused_until)
+        is_today = end[:3] == time.localtime()[:3]
+        return time.strftime(" until %H:%M" if is_today else " until %Y-%m-%d %H:%M", end)
 
     @property
     def title(self) -> str:

@@ -220,7 +220,7 @@ def matching(text: str, actions: list[Action]) -> list[Action]:
 
 # ---- names of keys ---------------------------------------------------------------------------------------------------
 
-_SHOWN = {
+SHOWN = {
     "slash": "/", "question_mark": "?", "colon": ":", "asterisk": "*", "escape": "Esc", "enter": "Enter",
     "space": "Space", "tab": "Tab", "pagedown": "PgDn", "pageup": "PgUp", "home": "Home", "end": "End",
     "up": "↑", "down": "↓",
@@ -242,4 +242,4 @@ def _one_key(key: str) -> str:
         return "^" + key[5:].upper()
     if key[:1] == "f" and key[1:].isdigit():
         return key.upper()
-    return _SHOWN.get(key, key)
+    return SHOWN.get(key, key)

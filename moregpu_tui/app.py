@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 from textual import events
 from textual.binding import Binding, BindingType
 
 from moregpu.errors import MoreGPUError, NotConfigured
 from moregpu.platform.memory import settle
-from moregpu.wire.text import clean
 from moregpu_tui.actions import ACTIONS, BY_ID, Action, moves, permitted, refusal
 from moregpu_tui.commands import Commands
 from moregpu_tui.feed.choose import choose_source
@@ -24,7 +24,6 @@ from moregpu_tui.keymap import checked
 from moregpu_tui.leaving import end_when_told, end_with_the_terminal
 from moregpu_tui.mishap import written_down
 from moregpu_tui.options import Options, Settings, load_settings, save_settings
-from moregpu_tui.places import Places
 from moregpu_tui.present.glyphs import glyphs
 from moregpu_tui.present.manner import Manner
 from moregpu_tui.present.time import zone_of
@@ -41,6 +40,7 @@ from moregpu_tui.screens.submit import SubmitForm
 from moregpu_tui.screens.workers import Workers
 from moregpu_tui.state.selectors import why_not_now
 from moregpu_tui.theme import PREFIX, themes
+from moregpu_tui.told import Told
 from moregpu_tui.typeahead import LONGEST_HERE_S, LONGEST_S
 from moregpu_tui.widgets.bars import TABS
 from moregpu_tui.widgets.paint import Paint
@@ -50,14 +50,11 @@ AGAIN_S = 2.0
 
 PACE_FULL, PACE_CALM = 2.0, 1.0
 
-TOLD = 600
-"""Characters of what is said in passing."""
-
 
 def run_console(options: Options) -> int:
     """Run until quit; the exit status."""
     settings = load_settings()
-    checked(settings.keys)
+    settings = msgspec.structs.replace(settings, keys=checked(settings.keys))
     source: Source | None
     try:
         source = choose_source(options)
@@ -74,7 +71,7 @@ def run_console(options: Options) -> int:
     return status if status is not None else app.return_code or 0
 
 
-class ConsoleApp(Places):
+class ConsoleApp(Told):
     """One pool in one terminal."""
 
     # All at once: a sheet that comes with a screen would be parsed, and everything laid out anew, at its first show.
@@ -158,19 +155,6 @@ class ConsoleApp(Places):
         if self.settings.motion == "auto" and (not self._focused or "SSH_CONNECTION" in self._environment):
             return PACE_CALM
         return PACE_FULL
-
-    def tell(self, text: str, timeout: float = 5.0) -> None:
-        """Say that something worked."""
-        self.notify(clean(text, TOLD), timeout=timeout, markup=False)
-
-    def warn(self, text: str) -> None:
-        """Say that something is not as it should be."""
-        self.notify(clean(text, TOLD), severity="warning", timeout=8, markup=False)
-
-    def fail(self, error: MoreGPUError) -> None:
-        """Say what went wrong, and what to do next. Its words are the coordinator's, or a worker's."""
-        said = [clean(part, TOLD) for part in (error.detail, error.hint) if part]
-        self.notify("\n".join(said), severity="error", timeout=12, markup=False)
 
     def copy(self, text: str, what: str) -> None:
         """Into the clipboard of the terminal (OSC 52); says what."""
@@ -291,4 +275,5 @@ class ConsoleApp(Places):
         return Manner(
             glyphs=glyphs(wish, self._environment, locale.getpreferredencoding(False)),
             zone=zone_of(self.settings.zone),
+            keys=tuple(self.settings.keys.items()),
         )

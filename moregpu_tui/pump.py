@@ -114,12 +114,17 @@ class Pumped(TypeAhead):
     def _pump(self) -> None:
         self._pumping = False
         changed = self.store.take(self.now())
+        if changed.link:
+            self.tell_link()
         screen = self.pool_screen
         if changed and screen is not None:
             screen.news(self.state, changed)
             if changed.about or changed.link or changed.everything:
                 screen.update_figures()
         self.offer()
+
+    def tell_link(self) -> None:
+        """The connection is another: say so where that is needed."""
 
     def _feed_ended(self, task: asyncio.Task[None]) -> None:
         """A feed never ends by itself: what it raised is a bug, and is shown as one."""

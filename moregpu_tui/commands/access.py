@@ -73,7 +73,13 @@ class AccessCommands(Meant):
             if finishing
             else [
                 (("A next session key is announced; workers learn it when they next connect.", "text"),),
-                ((f"{plural(total, 'worker')} will use it. Give them a day, then K again finishes.", "text"),),
+                (
+                    (
+                        f"{plural(total, 'worker')} will use it. "
+                        f"Give them a day, then {self._app.manner.key('pool.rotate')} again finishes.",
+                        "text",
+                    ),
+                ),
             ]
         )
         word = "finish" if finishing else "rotate"

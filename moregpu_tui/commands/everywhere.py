@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from moregpu.errors import MoreGPUError
 from moregpu_tui.actions import BY_ID, on_screen
 from moregpu_tui.commands.meant import Meant
 from moregpu_tui.modals.help import Help
@@ -80,7 +81,11 @@ class EverywhereCommands(Meant):
 
     async def _app_resync(self, _argument: str) -> None:
         self._app.source.resync()
-        self._app.tell("everything is read anew", timeout=2)
+        link = self._app.state.link
+        if link.state in ("offline", "refused"):
+            self._app.fail(MoreGPUError(f"trying again; until now: {link.detail}", link.hint))
+        else:
+            self._app.tell("everything is read anew", timeout=2)
 
     async def _app_undo(self, _argument: str) -> None:
         if self._undo is None or self._app.now() > self._undo[0]:

@@ -86,7 +86,7 @@ class Meant:
 
     def _offer_undo(self, what: str, undo: Callable[[], Awaitable[None]]) -> None:
         self._undo = (self._app.now() + UNDO_S, what, undo)
-        self._app.tell(f"{what} · u takes it back", timeout=UNDO_S)
+        self._app.tell(f"{what} · {self._app.manner.key('app.undo')} takes it back", timeout=UNDO_S)
 
 
 def names_of(workers: list[Worker]) -> str:

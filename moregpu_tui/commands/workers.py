@@ -37,7 +37,7 @@ class WorkerCommands(Meant):
         lines: list[Line] = [
             ((f"{names_of(workers)} {'finishes' if len(workers) == 1 else 'finish'} ", "text"),
              (f"{plural(held, 'task')} and {'gets' if len(workers) == 1 else 'get'} nothing more.", "text")),
-            (("p resumes later.", "dim"),),
+            ((f"{self._app.manner.key('worker.pause')} resumes later.", "dim"),),
         ]  # fmt: skip
         if await self._app.ask(Confirm(f"drain {names_of(workers)}?", lines, "Drain")):
             await self._change(workers, WorkerChange(action="drain"))

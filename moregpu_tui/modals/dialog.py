@@ -18,6 +18,9 @@ from moregpu_tui.widgets.lines_view import LinesView
 
 T = TypeVar("T")
 
+CONTROLS = 8
+"""Lines of a dialog that are not said: its border, its title, the space around them, a line to type in or buttons."""
+
 
 class Dialog(ModalScreen[T | None]):
     """A box in the middle."""
@@ -34,9 +37,8 @@ class Dialog(ModalScreen[T | None]):
         with Vertical(id="dialog"):
             yield Title(self._title)
             if self._lines:
-                view = LinesView(id="said")
+                view = LinesView(id="said", flow=True)
                 view.can_focus = False
-                view.styles.height = min(len(self._lines), 16)
                 yield view
             yield from self.controls()
 
@@ -48,6 +50,11 @@ class Dialog(ModalScreen[T | None]):
         """Show what is said."""
         if self._lines:
             self.query_one("#said", LinesView).put(self._lines)
+
+    def on_resize(self) -> None:
+        """What is said may take what the frame and the controls leave."""
+        if self._lines:
+            self.query_one("#said", LinesView).styles.max_height = max(3, min(16, self.size.height - CONTROLS))
 
     def action_leave(self) -> None:
         """No answer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -12,7 +13,12 @@ from textual.screen import ModalScreen
 from moregpu_tui.actions import Action, on_screen, permitted, shown_keys
 from moregpu_tui.present.cells import Line, wrapped
 from moregpu_tui.widgets.bars import Title
+from moregpu_tui.widgets.drawn import console_of
 from moregpu_tui.widgets.lines_view import LinesView
+
+
+def _own(action: Action) -> str:
+    return action.key
 
 
 class Help(ModalScreen[None]):
@@ -42,14 +48,17 @@ class Help(ModalScreen[None]):
 
     def _fill(self) -> None:
         view = self.query_one(LinesView)
-        view.put(help_lines(self._here, self._role, self._readonly, view.size.width - 3))
+        key_of = console_of(self).key_of
+        view.put(help_lines(self._here, self._role, self._readonly, view.size.width - 3, key_of))
 
     def action_leave(self) -> None:
         """Back."""
         self.dismiss(None)
 
 
-def help_lines(screen: str, role: str, readonly: bool, width: int = 100) -> list[Line]:
+def help_lines(
+    screen: str, role: str, readonly: bool, width: int = 100, key_of: Callable[[Action], str] = _own
+) -> list[Line]:
     """The keys of a screen in groups; what may not be done here is not listed."""
     actions = [action for action in on_screen(screen) if permitted(action, role=role, readonly=readonly)]
     own = [action for action in actions if action.scope and not action.widget]
@@ -59,12 +68,16 @@ def help_lines(screen: str, role: str, readonly: bool, width: int = 100) -> list
     room = max(len(action.title) for action in actions)
     for title, group in ((f"on {screen.capitalize()}", own), ("everywhere", everywhere), ("moving", moving)):
         if group:
-            lines += [(), ((title, "head"),), *(line for action in group for line in _lines(action, room, width))]
+            lines += [
+                (),
+                ((title, "head"),),
+                *(line for action in group for line in _lines(action, key_of(action), room, width)),
+            ]
     return lines[1:]
 
 
-def _lines(action: Action, room: int, width: int) -> list[Line]:
-    keys, title = f" {shown_keys(action.key):>7}  ", f"{action.title:<{room}}  "
+def _lines(action: Action, key: str, room: int, width: int) -> list[Line]:
+    keys, title = f" {shown_keys(key):>7}  ", f"{action.title:<{room}}  "
     first, *rest = wrapped(action.help, max(12, width - len(keys) - len(title)))
     below = " " * (len(keys) + len(title))
     return [((keys, "key"), (title, "strong"), (first, "dim")), *(((below, "text"), (more, "dim")) for more in rest)]

@@ -9,13 +9,17 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
-from moregpu_tui.present.cells import Line
+from moregpu_tui.present.cells import Line, length
 from moregpu_tui.present.qr import qr_lines
 from moregpu_tui.widgets.bars import KeyBar, Title
 from moregpu_tui.widgets.drawn import console_of
 from moregpu_tui.widgets.lines_view import LinesView
 
 LINE = 60
+"""Characters of the line in one row, where there is room."""
+
+FRAME, SIDES = 5, 5
+"""Rows and columns of the box that are not the code's."""
 
 
 class Made(ModalScreen[None]):
@@ -38,13 +42,17 @@ class Made(ModalScreen[None]):
         """Title, what it is, keys."""
         with Vertical(id="made"):
             yield Title(self._title)
-            yield LinesView(id="line")
+            yield LinesView(id="line", flow=True)
             yield KeyBar((("y", "copy the line"), ("o", "QR code"), ("Esc", "done: it is not shown again")))
 
     def on_mount(self) -> None:
         """Show the line."""
         self._show()
         self.query_one(LinesView).focus()
+
+    def on_resize(self) -> None:
+        """As much of the line in a row as there is room for."""
+        self._show()
 
     def action_copy(self) -> None:
         """Into the terminal's clipboard."""
@@ -65,16 +73,21 @@ class Made(ModalScreen[None]):
         if self._code:
             app = console_of(self)
             lines = qr_lines(self._secret, app.manner.glyphs.ascii)
-            if len(lines) + 5 > app.size.height:
-                lines = [
-                    ((f"the code needs {len(lines) + 5} lines of screen; there are {app.size.height}", "warn"),),
-                    (),
-                ]
-                lines += self._lines()
-            view.put(lines)
+            lacks = self._lacks(len(lines), max(length(line) for line in lines))
+            view.put([((lacks, "warn"),), (), *self._lines()] if lacks else lines)
         else:
             view.put(self._lines())
 
+    def _lacks(self, rows: int, columns: int) -> str:
+        """What a code of this size lacks; "" where it can be shown."""
+        width, height = self.size
+        if rows + FRAME > height:
+            return f"the code needs {rows + FRAME} lines of screen; there are {height}"
+        if columns + SIDES > width:
+            return f"the code needs {columns + SIDES} columns of screen; there are {width}"
+        return ""
+
     def _lines(self) -> list[Line]:
-        parts = [self._secret[at : at + LINE] for at in range(0, len(self._secret), LINE)]
+        size = max(1, min(LINE, self.query_one(LinesView).room - 1))
+        parts = [self._secret[at : at + size] for at in range(0, len(self._secret), size)]
         return [*self._about, (), *(((part, "strong"),) for part in parts)]

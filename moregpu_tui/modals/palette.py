@@ -10,10 +10,11 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from moregpu_tui.actions import BY_ID, Action, matching, shown_key
+from moregpu_tui.actions import BY_ID, Action, matching
 from moregpu_tui.forms.controls import Line as TextLine
 from moregpu_tui.present.cells import Column, Line
 from moregpu_tui.widgets.bars import Title
+from moregpu_tui.widgets.drawn import manner_of
 from moregpu_tui.widgets.line_table import LineTable
 
 _COLUMNS = (
@@ -45,7 +46,7 @@ class Palette(ModalScreen[tuple[str, str] | None]):
         with Vertical(id="palette"):
             yield Title(self._title)
             yield TextLine(placeholder="name argument" if self._commands else "type to search", id="typed")
-            yield LineTable(_COLUMNS, self._cell, id="found", head=False, empty=_nothing)
+            yield LineTable(_COLUMNS, self._cell, id="found", head=False, empty=self._nothing)
 
     def on_mount(self) -> None:
         """Everything, at first."""
@@ -96,13 +97,12 @@ class Palette(ModalScreen[tuple[str, str] | None]):
         action = BY_ID[row]
         match column:
             case "key":
-                return ((shown_key(action.key), "key"),)
+                return ((manner_of(self).key(row), "key"),)
             case "title":
                 name = f"{action.id} {action.argument}" if self._commands else action.title
                 return ((name, "strong"), (" ", "text"), ("", "text"))
             case _:
                 return ((action.help, "dim"),)
 
-
-def _nothing() -> list[Line]:
-    return [(("  nothing is called so", "dim"),)]
+    def _nothing(self) -> list[Line]:
+        return [(("  nothing is called so" if self._actions else "  there is nothing that may be done here", "dim"),)]

@@ -91,7 +91,10 @@ def pool_lines(state: PoolState, manner: Manner) -> list[Line]:
 def ledger_line(audit: AuditView | None, manner: Manner) -> Line:
     """What the last walk over the ledger found."""
     if audit is None:
-        return (("ledger       ", "dim"), ("not checked yet: v verifies every row and signature", "dim"))
+        return (
+            ("ledger       ", "dim"),
+            (f"not checked yet: {manner.key('ledger.verify')} verifies every row and signature", "dim"),
+        )
     if audit.ok:
         text = f"{manner.glyphs.check} {plural(audit.rows, 'row')} and {plural(audit.checkpoints, 'checkpoint')} verify"
         return (("ledger       ", "dim"), (text, "good"), (f"  head {audit.head[:16]}", "dim"))

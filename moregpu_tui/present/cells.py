@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import msgspec
 from rich.cells import cell_len, set_cell_size
@@ -116,6 +118,23 @@ def wrapped(text: str, width: int) -> list[str]:
         else:
             line = f"{line} {word}" if line else word
     return [*lines, line]
+
+
+def flowed(line: Iterable[Piece], width: int) -> list[Line]:
+    """The lines of at most `width` cells that a line takes, broken between words; each piece keeps its tone."""
+    pieces = tuple(line)
+    text = "".join(part for part, _ in pieces)
+    if width < 2 or width_of(text) <= width:
+        return [pieces]
+    tones = [tone for part, tone in pieces for _ in part]
+    lines: list[Line] = []
+    at = 0
+    for part in wrapped(text, width):
+        at = text.index(part.rstrip(" "), at)
+        own = zip(part, tones[at:], strict=False)
+        lines.append(tuple(("".join(sign for sign, _ in same), tone) for tone, same in groupby(own, itemgetter(1))))
+        at += len(part.rstrip(" "))
+    return lines
 
 
 def meter(value: float, cells: int, bar: tuple[str, str, str], tone: str) -> Line:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+from rich.cells import cell_len
 
 
 class Glyphs(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,16 +104,22 @@ def glyphs(wish: str, environment: Mapping[str, str], encoding: str) -> Glyphs:
 
 
 def plain(text: str, glyphs: Glyphs) -> str:
-    """Text as this terminal can show it: what has no sign of its own in ASCII becomes `?`."""
+    """Text as this terminal can show it: what has no sign of its own in ASCII becomes `?`.
+
+    It takes as many cells as before: columns were made for them, and what is short of them leaves old signs behind.
+    """
     if not glyphs.ascii or text.isascii():
         return text
-    return text.translate(_TO_ASCII).encode("ascii", "replace").decode()
+    shown = ""
+    for end, sign in enumerate(text, 1):
+        own = sign if sign.isascii() else _TO_ASCII.get(sign, "?")
+        cells = cell_len(text[:end]) - len(shown)  # none for what joins the sign before it
+        shown += own if cells == 1 else own[0] * max(0, cells)
+    return shown
 
 
-_TO_ASCII = str.maketrans(
-    {
-        "·": "-", "…": "~", "–": "-", "—": "-", "×": "x", "→": ">", "≤": "<=", "≥": ">=", "●": "*", "○": "o", "✓": "+",
-        "µ": "u", "◐": "~", "✕": "x", "│": "|", "─": "-", "’": "'", "‹": "<", "›": ">", "▸": ">",
-        "■": "#", "▣": "~", "□": ":", "▲": "^", "▼": "v", "◇": "=", "▽": "v", "◆": "+",
-    }
-)  # fmt: skip
+_TO_ASCII = {
+    "·": "-", "…": "~", "–": "-", "—": "-", "×": "x", "→": ">", "≤": "<", "≥": ">", "●": "*", "○": "o", "✓": "+",
+    "µ": "u", "◐": "~", "✕": "x", "│": "|", "─": "-", "’": "'", "‹": "<", "›": ">", "▸": ">",
+    "■": "#", "▣": "~", "□": ":", "▲": "^", "▼": "v", "◇": "=", "▽": "v", "◆": "+",
+}  # fmt: skip

@@ -289,7 +289,7 @@ def proof(job: Job, detail: Detail, manner: Manner) -> list[Line]:
     lines.append(())
     signatures = detail.signatures
     if signatures is None:
-        lines.append((("signatures: press v to fetch and verify them here", "dim"),))
+        lines.append(((f"signatures: press {manner.key('job.verify')} to fetch and verify them here", "dim"),))
         return lines
     by_worker = Counter(
         (signature.worker_name or short_id(signature.worker), signature.verified) for signature in signatures

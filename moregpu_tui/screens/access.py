@@ -10,7 +10,7 @@ from moregpu_tui.actions import Target
 from moregpu_tui.present import access as view
 from moregpu_tui.present.cells import Line
 from moregpu_tui.present.log import log_line
-from moregpu_tui.screens.base import PoolScreen, bindings_for, loading
+from moregpu_tui.screens.base import PoolScreen, bindings_for, loading, offered
 from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.reduce import Changed
 from moregpu_tui.state.selectors import access_lines
@@ -109,13 +109,13 @@ class Access(PoolScreen):
         state = console_of(self).state
         if state.invites is None:
             return self._not_ours(state)
-        return [(("  No invite is open.  ", "text"), ("i", "key"), (" makes one.", "text"))]
+        return [(("  No invite is open.  ", "text"), *offered(self, "invite.new", " makes one."))]
 
     def _no_tokens(self) -> list[Line]:
         state = console_of(self).state
         if state.tokens is None:
             return self._not_ours(state)
-        return [(("  No token.  ", "text"), ("n", "key"), (" makes one.", "text"))]
+        return [(("  No token.  ", "text"), *offered(self, "token.new", " makes one."))]
 
     def _not_ours(self, state: PoolState) -> list[Line]:
         if state.role and state.role != "admin":

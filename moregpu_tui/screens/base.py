@@ -29,6 +29,14 @@ SETTLE_S = 0.25
 WIDE = 120
 
 
+def offered(widget: Widget, id: str, what: str, tone: str = "text") -> Line:
+    """A key and what it brings, where it may be used."""
+    app = console_of(widget)
+    if not permitted(BY_ID[id], role=app.state.role, readonly=app.options.readonly):
+        return ()
+    return ((app.manner.key(id), "key"), (what, tone))
+
+
 def bindings_for(screen: str) -> list[BindingType]:
     """Keys of a screen's own actions."""
     return [

@@ -10,7 +10,7 @@ from moregpu_tui.actions import Target
 from moregpu_tui.present import jobs as view
 from moregpu_tui.present.cells import Line
 from moregpu_tui.present.units import plural
-from moregpu_tui.screens.base import PoolScreen, bindings_for
+from moregpu_tui.screens.base import PoolScreen, bindings_for, offered
 from moregpu_tui.state.model import Detail, Job, PoolState
 from moregpu_tui.state.reduce import Changed
 from moregpu_tui.state.selectors import jobs
@@ -131,7 +131,7 @@ class JobPage(PoolScreen):
         job = state.jobs.get(self.job)
         facts = self.query_one("#facts", LinesView)
         if job is None:
-            facts.put([(("There is no job to show.  ", "text"), ("c", "key"), (" makes one.", "text"))])
+            facts.put([(("There is no job to show.  ", "text"), *offered(self, "job.new", " makes one."))])
             self.query_one("#table", LineTable).show([])
             self.query_one("#map", TaskMap).put(None, ())
             return

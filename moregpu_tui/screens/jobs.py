@@ -10,7 +10,7 @@ from moregpu_tui.actions import Target
 from moregpu_tui.present import jobs as view
 from moregpu_tui.present.cells import Line
 from moregpu_tui.present.units import plural
-from moregpu_tui.screens.base import PoolScreen, bindings_for, loading
+from moregpu_tui.screens.base import PoolScreen, bindings_for, loading, offered
 from moregpu_tui.state.model import Detail, PoolState
 from moregpu_tui.state.reduce import Changed
 from moregpu_tui.state.selectors import JOB_SORTS, job_matches, jobs
@@ -142,4 +142,4 @@ class Jobs(PoolScreen):
             return loading(state)
         if self.filter_text:
             return [(), (("  nothing matches; ", "dim"), ("Esc", "key"), (" clears the filter", "dim"))]
-        return [(), (("  No jobs yet.  ", "strong"), ("c", "key"), (" runs a sample job.", "text"))]
+        return [(), (("  No jobs yet.  ", "strong"), *offered(self, "job.new", " runs a sample job."))]

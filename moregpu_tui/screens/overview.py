@@ -12,7 +12,7 @@ from moregpu_tui.present import jobs as jobs_view
 from moregpu_tui.present.cells import Column, Line
 from moregpu_tui.present.units import count, per_second, plural, seconds
 from moregpu_tui.present.workers import counts_lines
-from moregpu_tui.screens.base import PoolScreen, bindings_for, loading
+from moregpu_tui.screens.base import PoolScreen, bindings_for, loading, offered
 from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.reduce import Changed
 from moregpu_tui.state.selectors import Need, jobs, needs
@@ -168,10 +168,16 @@ class Overview(PoolScreen):
         if not state.workers:
             return [
                 (),
-                (("  No worker has joined this pool yet.  ", "text"), ("i", "key"), (" creates an invite.", "text")),
-                (("  ", "text"), ("c", "key"), (" submits a sample job: it waits for the first worker.", "dim")),
+                (
+                    ("  No worker has joined this pool yet.  ", "text"),
+                    *offered(self, "invite.new", " creates an invite."),
+                ),
+                (
+                    ("  ", "text"),
+                    *offered(self, "job.new", " submits a sample job: it waits for the first worker.", "dim"),
+                ),
             ]
-        return [(), (("  No jobs yet.  ", "text"), ("c", "key"), (" runs a sample job.", "text"))]
+        return [(), (("  No jobs yet.  ", "text"), *offered(self, "job.new", " runs a sample job."))]
 
     def keys(self) -> Sequence[tuple[str, str]]:
         """There is nothing to go back to from here: `q` quits."""

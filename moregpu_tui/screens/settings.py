@@ -69,7 +69,7 @@ class SettingsPage(PoolScreen):
         form = self.query_one(Form)
         try:
             chosen = read(Settings, form.fields, form.typed())
-            checked(chosen.keys)
+            chosen = msgspec.structs.replace(chosen, keys=checked(chosen.keys))
         except Unread as wrong:
             form.wrong(wrong.field, wrong.wrong)
             return

@@ -10,7 +10,7 @@ from moregpu_tui.actions import Target
 from moregpu_tui.present import workers as view
 from moregpu_tui.present.cells import Column, Line
 from moregpu_tui.present.units import plural
-from moregpu_tui.screens.base import PoolScreen, bindings_for, loading
+from moregpu_tui.screens.base import PoolScreen, bindings_for, loading, offered
 from moregpu_tui.state.model import PoolState
 from moregpu_tui.state.reduce import Changed
 from moregpu_tui.state.selectors import STATIC_SORTS, WORKER_SORTS, holders, worker_matches, workers
@@ -190,9 +190,9 @@ class Workers(PoolScreen):
             return loading(state)
         if self.filter_text and any(worker_matches(worker, "") for worker in state.workers.values()):
             return [(), (("  nothing matches; ", "dim"), ("Esc", "key"), (" clears the filter", "dim"))]
-        return [
-            (),
-            (("  No worker has joined this pool yet.", "strong"),),
-            (("  Press ", "text"), ("i", "key"), (" for an invite, then type ", "text"), ("moregpu join", "strong"),
-             (" on the machine that is to join.", "text")),
-        ]  # fmt: skip
+        lines: list[Line] = [(), (("  No worker has joined this pool yet.", "strong"),)]
+        invite = offered(self, "invite.new", " for an invite, then type ")
+        if invite:
+            lines.append((("  Press ", "text"), *invite, ("moregpu join", "strong"),
+                          (" on the machine that is to join.", "text")))  # fmt: skip
+        return lines

@@ -13,7 +13,7 @@ import msgspec
 from moregpu_tui.state.events import Input
 from moregpu_tui.state.model import SERIES, PoolState
 from moregpu_tui.state.reduce import Changed, reduce
-from moregpu_tui.state.selectors import sample
+from moregpu_tui.state.selectors import link_word, sample
 
 BATCH_S = 0.2
 """Time between two batches where news never ends: a screen that changes more often is not read more often."""
@@ -64,13 +64,17 @@ class Store:
         return changed
 
     def sample(self, now: float) -> bool:
-        """Once a second: put the present figures at the end of the graphs. Whether it was time."""
-        if now < self._next_sample_s or not self.state.loaded:
+        """Once a second: put the present figures at the end of the graphs. Whether it was time.
+
+        Not while nothing is heard: what a pool did meanwhile is not known. What it finished is shared out over that
+        time once it is, and is no peak of one second.
+        """
+        if now < self._next_sample_s or not self.state.loaded or link_word(self.state.link, now) != "live":
             return False
         self._next_sample_s = now + SAMPLE_S
         grains = self.state.grains_total
         before = self._grains_before
-        rate = (grains - before[1]) / (now - before[0]) if before and now > before[0] else 0.0
+        rate = max(0, grains - before[1]) / (now - before[0]) if before and now > before[0] else 0.0
         self._grains_before = (now, grains)
         figures = sample(self.state, rate)
         history = {

@@ -74,12 +74,16 @@ class Scrolled(ScrollView, Drawn):  # pyright: ignore[reportIncompatibleMethodOv
         return self.size.width - int(self.show_vertical_scrollbar)
 
     def measure(self, lines: int) -> None:
-        """There are so many lines now. Nothing is laid out anew where everything stays in its place."""
+        """There are so many lines now. Nothing is laid out anew where everything stays in its place.
+
+        It is as high as its lines, not as its place: a place that becomes lower would be too low for it until it was
+        measured again, and be drawn with a scrollbar and nothing else meanwhile.
+        """
         width, height = self.size
         if self.styles.is_auto_height:
             self.virtual_size = Size(width, lines)
             return
-        size = Size(width, max(lines, height))
+        size = Size(width, lines)
         if size == self.virtual_size:
             return
         if width == self.virtual_size.width and self.show_vertical_scrollbar == (lines > height):

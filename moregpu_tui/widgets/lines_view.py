@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.strip import Strip
 
-from moregpu_tui.present.cells import Line
+from moregpu_tui.present.cells import Line, flowed
 from moregpu_tui.widgets.drawn import Scrolled, paint_of, refresh_rows
 
 
@@ -25,14 +25,24 @@ class LinesView(Scrolled, can_focus=True):
         Binding("ctrl+u,pageup", "page(-1)", show=False, id="move.page_up"),
     ]
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, *, flow: bool = False, id: str | None = None) -> None:
+        """`flow`: lines that are too long go on in the next one, and it is as high as they need; else they are cut."""
         super().__init__(id=id)
+        self._given: list[Line] = []
         self._lines: list[Line] = []
+        self._flow = flow
         self.faded = False
 
     def put(self, lines: Sequence[Line]) -> None:
         """Show these."""
-        before, self._lines = self._lines, list(lines)
+        self._given = list(lines)
+        self._lay()
+
+    def _lay(self) -> None:
+        before, self._lines = self._lines, self._given
+        if self._flow and self.room > 1:  # the first cell stays free
+            self._lines = [part for line in self._given for part in flowed(line, self.room - 1)]
+            self.styles.height = max(1, len(self._lines))
         if self._lines != before:
             self.measure(self._count)
             both = enumerate(zip_longest(before, self._lines), -self.scroll_offset.y)
@@ -66,6 +76,7 @@ class LinesView(Scrolled, can_focus=True):
 
     def on_resize(self) -> None:
         """Another width."""
+        self._lay()
         self.measure(self._count)
         self.refresh()
 

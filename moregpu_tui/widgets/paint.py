@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from moregpu_tui.present.cells import Line, fill, split
+from moregpu_tui.present.cells import Line, fill, length, split
 from moregpu_tui.present.glyphs import Glyphs, plain
 from moregpu_tui.present.tones import BOLD, Palette
 
@@ -84,5 +84,5 @@ def rule(title: str, right: str, width: int, paint: Paint, place: str = "base") 
     """`title ──────── right`: a thin line that begins with a word."""
     head: Line = ((f"{title} ", "head"),)
     tail: Line = ((f" {right}", "dim"),) if right else ()
-    room = max(0, width - sum(len(text) for text, _ in (*head, *tail)))
+    room = max(0, width - length((*head, *tail)))
     return paint.strip((*head, (paint.glyphs.line * room, "rule"), *tail), width, place)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from moregpu.worker.status import Status
@@ -51,6 +53,19 @@ def test_every_state_has_its_mood(shown: View, mood: Mood) -> None:
 )
 def test_the_reason_is_always_shown(shown: View, line: str) -> None:
     assert shown.line == line
+
+
+def test_a_pause_of_the_owners_says_when_it_ends() -> None:
+    by_owner = view(state="paused", reason="paused by the owner", owner_paused=True)
+    noon = time.mktime((*time.localtime()[:3], 12, 0, 0, 0, 0, -1))
+    later = msgspec.structs.replace(by_owner, paused=True, paused_until=noon + 3 * 86_400)
+    assert by_owner.line == "paused by the owner"
+    assert msgspec.structs.replace(by_owner, paused=True, paused_until=noon).line == "paused by the owner until 12:00"
+    assert later.line == time.strftime("paused by the owner until %Y-%m-%d %H:%M", time.localtime(noon + 3 * 86_400))
+    restart = msgspec.structs.replace(by_owner, paused=True, until_restart=True)
+    assert restart.line == "paused by the owner until it is started again"
+    other = msgspec.structs.replace(later, status=Status(state="paused", reason="paused: on battery"))
+    assert other.line == "paused: on battery"
 
 
 def test_the_title_names_the_pool() -> None:

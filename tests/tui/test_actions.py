@@ -116,8 +116,21 @@ def test_a_few_letters_find_an_action() -> None:
     assert matching("xyzzy", list(ACTIONS)) == []
 
 
+def test_other_keys_may_be_written_as_they_are_shown() -> None:
+    given = {"worker.pause": "F5, ^t", "job.new": " b ", "app.undo": "Ctrl+Z", "view.zoom": "%,comma,Del,Shift+F3"}
+    assert checked(given) == {
+        "worker.pause": "f5,ctrl+t", "job.new": "b", "app.undo": "ctrl+z",
+        "view.zoom": "percent_sign,comma,delete,shift+f3",
+    }  # fmt: skip
+    for taken in ("/", "Space", "*", "^P", "f1", "Home"):
+        with pytest.raises(InvalidRequest, match="would mean both"):
+            checked({"worker.pause": taken})
+    for unknown in ("F99", "hyper", "", "esc ape", "mega+f3"):
+        with pytest.raises(InvalidRequest, match="is no key"):
+            checked({"worker.pause": unknown})
+
+
 def test_other_keys_are_checked() -> None:
-    assert checked({"worker.pause": "F5"}) == {"worker.pause": "F5"}
     with pytest.raises(InvalidRequest, match="would mean both"):
         checked({"worker.pause": "d"})
     with pytest.raises(InvalidRequest, match="no action"):

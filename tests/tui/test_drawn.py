@@ -8,6 +8,7 @@ from textual.pilot import Pilot
 
 from moregpu.wire.api import Event
 from moregpu_tui.actions import SCREENS
+from moregpu_tui.app import ConsoleApp
 from moregpu_tui.state.events import happened
 from moregpu_tui.state.model import LogEntry
 from moregpu_tui.widgets.bare import Bare
@@ -108,3 +109,34 @@ def test_a_list_without_rows_says_something_else_once_that_is_true() -> None:
         await until(pilot, lambda: "No jobs yet" in text_of(app), "what to do next")
 
     played(app, play)
+
+
+def test_a_part_that_becomes_shorter_is_never_shown_empty_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = Stage(seconds=5).console()
+    frames: list[list[str]] = []
+    display = ConsoleApp._display
+
+    def shown(self: ConsoleApp, *arguments: object) -> None:
+        frames.append(text_of(self).split("\n"))
+        display(self, *arguments)  # type: ignore[arg-type]
+
+    async def play(pilot: Pilot[int]) -> None:
+        await press(app, "4")
+        monkeypatch.setattr(type(app.screen), "_draw", lambda *_: None)  # what it says is put by hand
+        facts = app.screen.query_one("#facts", LinesView)
+        top = facts.region.y
+        for count in (10, 9, 8, 9, 7):
+            frames.clear()
+            facts.put([((f"line {number} of {count}", "text"),) for number in range(count)])
+            facts.styles.height = count + 1
+            end = count + 1 + top
+            await until(
+                pilot,
+                lambda end=end: facts.region.bottom == end and bool(frames) and bool(frames[-1][top].strip()),
+                f"{count} lines",
+            )
+            empty = [frame for frame in frames if not any(line.strip() for line in frame[top : top + 6])]
+            assert count == 10 or not empty  # the first of them may still be the page that opens
+
+    monkeypatch.setattr(ConsoleApp, "_display", shown)
+    played(app, play, size=(80, 24))

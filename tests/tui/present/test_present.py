@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from moregpu.jobs import Evidence, JobState, TaskState
 from moregpu.wire.api import JobView, TaskView
+from moregpu.wire.text import clean
 from moregpu_tui.present import jobs as job_view
 from moregpu_tui.present.cells import Column, cut, fill, fit, length, meter, sparkline, split, widths, wrapped
 from moregpu_tui.present.glyphs import ASCII, UNICODE, glyphs, plain
@@ -132,10 +133,12 @@ def test_states_differ_by_their_sign_alone() -> None:
 
 
 @given(st.text(max_size=60))
-def test_ascii_means_ascii_and_the_same_length(text: str) -> None:
+@example("日本語のワーカー 🎉 e\u0301 ≤ שלום")
+def test_ascii_means_ascii_and_the_same_width(text: str) -> None:
+    text = clean(text)
     shown = plain(text, ASCII)
     assert shown.isascii()
-    assert len(shown) >= len(text)
+    assert len(shown) == cell_len(text)
 
 
 @pytest.mark.parametrize(
