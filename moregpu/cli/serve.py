@@ -202,9 +202,12 @@ def _kept(opening: Opening) -> str:
 
 @contextlib.contextmanager
 def _worker_process(state: Path, invite: str) -> Generator[None]:
-    """Run a worker in a process of its own, as long as the coordinator runs. The invite goes over standard input."""
+    """Run a worker in a process of its own, as long as the coordinator runs, however that ends.
+
+    The invite goes over standard input.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-m", "moregpu.worker", "--state", str(state)],
+        [sys.executable, "-m", "moregpu.worker", "--state", str(state), "--with", str(os.getpid())],
         stdin=subprocess.PIPE,
         start_new_session=os.name == "posix",  # a Ctrl-C here is passed on below, in order
     )

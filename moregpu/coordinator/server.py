@@ -48,6 +48,7 @@ from moregpu.platform import paths
 from moregpu.platform.logs import facts
 from moregpu.platform.private import private_folder
 from moregpu.platform.secrets import TokenStore
+from moregpu.platform.signals import ending_signals
 from moregpu.wire.api import InviteRequest, PoolChange
 from moregpu.wire.identity import fingerprint
 from moregpu.wire.invite import token_id
@@ -120,7 +121,7 @@ async def serve(
     stop: asyncio.Event | None = None,
     leaving: Callable[[], None] | None = None,
 ) -> None:
-    """Run a coordinator until `stop` is set, or, without it, until SIGINT or SIGTERM.
+    """Run a coordinator until `stop` is set, or, without it, until a signal asks for it.
 
     `ready` is called once, when the port listens and everything that came from before is recovered; `leaving` once,
     on a thread, when it is to stop and still serves. Raises the errors of `open_state`, `PortInUse`, `InvalidRequest`
@@ -371,16 +372,20 @@ def _private_umask() -> Generator[None]:
 
 @contextlib.contextmanager
 def _signals(ending: asyncio.Event) -> Generator[None]:
-    """SIGINT and SIGTERM end the coordinator in order; a second one ends it as the system does."""
+    """A signal that asks for it ends the coordinator in order; a second one ends it as the system does.
+
+    Not a second SIGHUP: of a terminal that is closed, the system and its shell tell one after the other.
+    """
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = ending_signals()
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     previous = {number: signal.getsignal(number) for number in numbers}
 
     def told(number: int, _frame: object) -> None:
-        signal.signal(number, previous[signal.Signals(number)])
+        if number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, previous[signal.Signals(number)])
         loop.call_soon_threadsafe(ending.set)
 
     for number in numbers:

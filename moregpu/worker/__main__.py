@@ -11,6 +11,7 @@ import sys
 from moregpu.errors import MoreGPUError
 from moregpu.wire.text import clean
 from moregpu.worker.config import WorkerConfig
+from moregpu.worker.death import die_with
 from moregpu.worker.enrol import find_invite
 from moregpu.worker.home import has_joined, worker_folder
 from moregpu.worker.supervisor import run_worker
@@ -27,9 +28,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--schedule", default=defaults.schedule, help="always, 22:00-07:00, …")
     parser.add_argument("--engine", default=defaults.engine, help="auto, gpu (a software adapter, too) or cpu")
     parser.add_argument("--device", default=defaults.device, help="only graphics adapters whose key begins so")
-    given = parser.parse_args(arguments)
+    parser.add_argument(
+        "--with", type=int, default=None, metavar="PID", help="end when this process does; it starts us"
+    )
+    given = vars(parser.parse_args(arguments))
+    parent: int | None = given.pop("with")
+    if parent is not None:
+        die_with(parent)
     try:
-        config = WorkerConfig.checked(**vars(given))
+        config = WorkerConfig.checked(**given)
         invite = None if has_joined(worker_folder(config.state)) else find_invite()
         return run_worker(config, invite)
     except MoreGPUError as error:
