@@ -37,9 +37,9 @@ def backup(
     """
     passphrase = _passphrase(passphrase_file, new=True)
     from moregpu.coordinator.backup import back_up
-    from moregpu.platform.paths import state_folder
+    from moregpu.platform.settings import part_folder
 
-    made = back_up(state or state_folder("pool"), file, passphrase)
+    made = back_up(state or part_folder("pool"), file, passphrase)
     if as_json:
         print_json({"file": str(file), "id": made.id, "blobs": made.blobs, "bytes": made.bytes})
         return
@@ -58,9 +58,9 @@ def restore(
     """
     passphrase = _passphrase(passphrase_file, new=False)
     from moregpu.coordinator.backup import restore as put_back
-    from moregpu.platform.paths import state_folder
+    from moregpu.platform.settings import part_folder
 
-    folder = state or state_folder("pool")
+    folder = state or part_folder("pool")
     made = put_back(file, folder, passphrase)
     if as_json:
         print_json({"state": str(folder), "id": made.id, "blobs": made.blobs, "secrets_in": made.secrets_in})

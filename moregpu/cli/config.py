@@ -10,7 +10,7 @@ import typer
 from moregpu.cli.show import JsonOption, print_facts, print_json, say
 from moregpu.errors import InvalidRequest
 from moregpu.platform import paths
-from moregpu.platform.settings import read_section, write_section
+from moregpu.platform.settings import part_folder, read_section, write_section
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -30,8 +30,8 @@ def show(as_json: JsonOption = False) -> None:
     places = {
         "config": str(paths.config_file()),
         "profiles": str(paths.config_folder() / "profiles"),
-        "coordinator": str(paths.state_folder("pool")),
-        "worker": str(paths.state_folder("worker")),
+        "coordinator": str(part_folder("pool")),
+        "worker": str(part_folder("worker")),
         "logs": str(paths.log_folder()),
     }
     if as_json:
@@ -101,7 +101,11 @@ def _value(text: str) -> Any:
 
 
 def _check(section: str, settings: dict[str, Any]) -> None:
-    """Refuse what the worker would refuse at its start."""
+    """Refuse what worker or coordinator would refuse at their start."""
+    if section == "pool":
+        from moregpu.cli.serve import checked_pool
+
+        checked_pool(**settings)
     if section == "worker":
         from moregpu.worker.config import WorkerConfig
 

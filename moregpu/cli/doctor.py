@@ -121,7 +121,9 @@ def _packages() -> str:
 
 
 def _disk() -> str:
-    place = paths.state_folder("pool")
+    from moregpu.platform.settings import part_folder
+
+    place = part_folder("pool")
     while not place.exists():
         place = place.parent
     usage = shutil.disk_usage(place)

@@ -88,6 +88,8 @@ def _found(words: tuple[str, ...], function: Callable[..., Any]) -> Found:
     options: list[tuple[list[str], str, str, list[str]]] = []
     hints = get_type_hints(function, include_extras=True)
     for name in inspect.signature(function).parameters:
+        if hints[name] is typer.Context:  # what was typed at all; nobody types it
+            continue
         annotation, told = get_args(hints[name])[:2]
         values = _values(annotation)
         if told.hidden:

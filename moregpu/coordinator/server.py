@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -84,6 +84,20 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         int | None, Meta(title="Port without TLS", description="For programs of MoreGPU 1.x on this machine alone")
     ] = None
     worker_invite: Annotated[bool, Meta(title="Invite for a worker of this machine")] = False
+
+    @classmethod
+    def checked(cls, **fields: Any) -> ServeConfig:
+        """From what a person typed; raises `InvalidRequest` for a value that cannot be."""
+        try:
+            config = msgspec.convert(fields, cls)
+            config.name.encode()
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(f"a setting of the pool is wrong: {error}", "see `moregpu serve --help`") from error
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(
+                "the pool's name is no text: this terminal or script writes another encoding", "write it in UTF-8"
+            ) from error
+        return config
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):

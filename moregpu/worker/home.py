@@ -21,9 +21,9 @@ from pathlib import Path
 import msgspec
 
 from moregpu.errors import NotConfigured, StateRefused, VersionMismatch
-from moregpu.platform import paths
 from moregpu.platform.private import private_folder, read_private, write_private
 from moregpu.platform.secrets import TokenStore
+from moregpu.platform.settings import part_folder
 from moregpu.wire.identity import WorkerKeys, fingerprint
 from moregpu.wire.invite import Invite
 from moregpu.wire.messages import Welcome
@@ -62,7 +62,7 @@ class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
 
 def worker_folder(state: str) -> Path:
     """The state folder that a setting names, or the usual one."""
-    return Path(state).expanduser().absolute() if state else paths.state_folder("worker")
+    return Path(state).expanduser().absolute() if state else part_folder("worker")
 
 
 def has_joined(folder: Path) -> bool:
