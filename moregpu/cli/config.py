@@ -65,7 +65,7 @@ def change(
     """Change one setting; programs read it when they next start."""
     section, key = _split(name)
     settings = read_section(section) | {key: _value(value)}
-    _check(section, settings)
+    check(section, settings)
     write_section(section, settings)
     print_json(settings) if as_json else say("{} = {}", name, _text(settings[key]))
 
@@ -100,7 +100,7 @@ def _value(text: str) -> Any:
         raise InvalidRequest(f"{text[:60]!r} is no text: it holds what UTF-8 cannot") from error
 
 
-def _check(section: str, settings: dict[str, Any]) -> None:
+def check(section: str, settings: dict[str, Any]) -> None:
     """Refuse what worker or coordinator would refuse at their start."""
     if section == "pool":
         from moregpu.cli.serve import checked_pool

@@ -15,9 +15,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from moregpu.cli.config import SECTIONS, check
+from moregpu.cli.main import of_this_machine
 from moregpu.cli.reach import ProfileOption, reach
 from moregpu.cli.show import JsonOption, print_json, print_table, say
-from moregpu.errors import InvalidRequest, MoreGPUError, NotConfigured, Unavailable
+from moregpu.errors import InvalidRequest, MoreGPUError, NotConfigured, StateRefused, Unavailable
 from moregpu.platform import paths
 from moregpu.wire.api import WorkerView
 
@@ -82,6 +84,7 @@ def _looks(profile: str | None) -> list[tuple[str, Callable[[], str]]]:
         ("packages", _packages),
         ("disk", _disk),
         ("settings", _settings),
+        ("state", _state),
         ("secrets", _secrets),
         ("worker here", _worker),
         ("devices here", _devices),
@@ -101,7 +104,8 @@ def _of(what: str, look: Callable[[], str]) -> Finding:
     except MoreGPUError as error:
         return Finding(what=what, ok=False, found=without_secrets(error.detail), hint=without_secrets(error.hint))
     except OSError as error:
-        return Finding(what=what, ok=False, found=without_secrets(str(error)))
+        refused = of_this_machine(error) or StateRefused(str(error))
+        return Finding(what=what, ok=False, found=without_secrets(refused.detail), hint=refused.hint)
 
 
 def _version() -> str:
@@ -127,7 +131,7 @@ def _disk() -> str:
     while not place.exists():
         place = place.parent
     usage = shutil.disk_usage(place)
-    if usage.free / usage.total < LOW_DISK:
+    if usage.free < LOW_DISK * usage.total:
         raise InvalidRequest(f"{usage.free / 2**30:.1f} GiB free at {place}", "a coordinator stops taking data at 10 %")
     return f"{usage.free / 2**30:.1f} GiB free at {place}"
 
@@ -135,9 +139,33 @@ def _disk() -> str:
 def _settings() -> str:
     from moregpu.platform.settings import read_section
 
-    names = [f"{section}.{key}" for section in ("pool", "worker", "console") for key in read_section(section)]
+    kept = {section: read_section(section) for section in SECTIONS}
+    for section, settings in kept.items():
+        check(section, settings)
+    names = [f"{section}.{key}" for section, settings in kept.items() for key in settings]
     variables = sorted(name for name in os.environ if name.startswith("MOREGPU_"))
     return f"{paths.config_file()}: {', '.join(names) or 'none'}; environment: {', '.join(variables) or 'none'}"
+
+
+def _state() -> str:
+    """Whether this user may keep anything here, and whether the pool that lies here would open."""
+    from moregpu.platform.settings import part_folder
+
+    folder = part_folder("pool")
+    place = folder
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        raise StateRefused(
+            f"{place} cannot be written by this user: nothing can be kept in {folder}",
+            "mend its rights, or choose another place: MOREGPU_HOME moves everything",
+        )
+    if not (folder / "pool.json").exists():
+        return f"no pool lies in {folder}"
+    from moregpu.coordinator.state import check_state
+
+    check_state(folder)
+    return f"a pool lies in {folder}, for this user alone"
 
 
 def _secrets() -> str:

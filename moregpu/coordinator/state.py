@@ -134,6 +134,13 @@ def sealed_under(path: Path, tokens: TokenStore | None = None) -> tuple[str, byt
     return description.id, _wrap_key(description, tokens if tokens is not None else TokenStore(path / "secrets"))
 
 
+def check_state(path: Path, tokens: TokenStore | None = None) -> None:
+    """Look whether a state folder would open, and change nothing. Raises what `open_state` does, but for its lock."""
+    check_private(path)
+    _check_files(path)
+    sealed_under(path, tokens)
+
+
 @contextlib.contextmanager
 def one_backup(path: Path) -> Generator[None]:
     """Let one backup at a time be taken of a folder; whatever an earlier one left may then be cleared away."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import fcntl
 import logging
 import os
@@ -250,9 +251,10 @@ def _decoded(data: bytes, folder: Path) -> Enrolment:
 
 
 def _unwritable(folder: Path, error: OSError) -> StateRefused:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return StateRefused(
         f"{folder} cannot be written: {error.strerror or error}",
-        "free some space, or give the worker another folder (--state)",
+        f"{'free some space' if full else 'mend its rights'}, or give the worker another folder (--state)",
     )
 
 

@@ -14,7 +14,9 @@ from moregpu_kernels.device import probe
 
 from moregpu.cli.doctor import without_secrets
 from moregpu.cli.main import build
+from moregpu.coordinator.state import open_state
 from moregpu.platform.private import write_private
+from moregpu.platform.secrets import TokenStore
 from moregpu.platform.settings import write_section
 from moregpu.worker.config import WorkerConfig
 
@@ -190,3 +192,29 @@ def test_a_mistyped_command_of_a_group_suggests_the_right_one(home: Path) -> Non
     shown = moregpu("worker", "puase", "anna", home=home)
     assert shown.returncode == 2
     assert "pause" in shown.stderr
+
+
+def findings(home: Path) -> dict[str, dict[str, object]]:
+    return {one["what"]: one for one in json.loads(moregpu("doctor", "--json", home=home).stdout)}
+
+
+def test_doctor_names_a_pool_that_would_not_open_and_settings_that_would_not_hold(home: Path) -> None:
+    state = home / "state" / "pool"
+    open_state(state, TokenStore(state / "secrets")).close()
+    write_private(home / "config" / "config.toml", b"[worker]\nceiling = 0.5\n")
+    well = findings(home)
+    assert well["state"]["ok"] and str(state) in str(well["state"]["found"])
+    assert well["settings"]["ok"]
+    (state / "keys").chmod(0o644)
+    write_private(home / "config" / "config.toml", b"[worker]\nceiling = 7\n")
+    ill = findings(home)
+    assert not ill["state"]["ok"] and "chmod 600" in str(ill["state"]["hint"])
+    assert not ill["settings"]["ok"] and "ceiling" in str(ill["settings"]["found"])
+
+
+def test_doctor_says_that_nothing_can_be_kept_here(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "state").write_text("no folder")
+    found = findings(tmp_path / "home")["state"]
+    assert not found["ok"]
+    assert str(tmp_path / "home" / "state") in str(found["found"])
