@@ -36,7 +36,9 @@ def as_json(value: Any) -> bytes:
 
 
 def in_path(part: str) -> str:
-    """Write it as one part of a path. Raises `InvalidRequest`."""
+    """Write it as one part of a path. Raises `InvalidRequest`, also for nothing: that would be another path."""
+    if not part.strip():
+        raise InvalidRequest("no name or id was given: it is empty", "was a variable never set?")
     try:
         return quote(part, safe="")
     except UnicodeEncodeError as error:

@@ -86,10 +86,10 @@ class Roster:
         if row is not None:
             return row
         wanted = normalise(id_or_prefix)
-        prefix = wanted if wanted.startswith("w-") else f"w-{wanted}"
+        beginning = wanted.removeprefix("w-")  # of nothing, which every id begins with, nobody is meant
         rows = await self._store.workers()
         found = [each for each in rows if each.name == id_or_prefix] or [
-            each for each in rows if each.id.startswith(prefix)
+            each for each in rows if beginning and each.id.startswith(f"w-{beginning}")
         ]
         if not found:
             raise NotFound(f"there is no worker {id_or_prefix!r}", "`moregpu workers` lists them")
