@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -65,7 +66,7 @@ def restore(
     if as_json:
         print_json({"state": str(folder), "id": made.id, "blobs": made.blobs, "secrets_in": made.secrets_in})
         return
-    where = f" --state {folder}" if state else ""
+    where = f" --state {shlex.quote(str(folder))}" if state else ""
     say(
         "{}: the pool is back, with {}. Its key is in {}.\n"
         "Never run it beside the one that it was made of: stop that one first, and for good.\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -158,6 +159,8 @@ def _tell(opening: Opening, *, as_json: bool) -> None:
         print_json({**_facts(opening), "event": "listening"})
         sys.stdout.flush()
         return
+    from moregpu.platform.settings import part_folder
+
     lines = [
         f"Pool         {opening.pool_name}",
         f"Fingerprint  {opening.fingerprint}",
@@ -170,6 +173,7 @@ def _tell(opening: Opening, *, as_json: bool) -> None:
     if opening.profile:
         lines.append(f"Profile      {opening.profile}: commands on this machine just work")
     if opening.first:
+        where = "" if opening.state == part_folder("pool") else f" --state {shlex.quote(str(opening.state))}"
         lines += [
             "",
             "This is shown once.",
@@ -182,7 +186,7 @@ def _tell(opening: Opening, *, as_json: bool) -> None:
             "",
             "On the machine that joins:  moregpu join   (it asks for the invite)",
             "More invites:               moregpu invite",
-            "Lost the admin line:        moregpu token create --local --role admin",
+            f"Lost the admin line:        moregpu token create --local --role admin{where}",
         ]
     for line in lines:
         say("{}", line)

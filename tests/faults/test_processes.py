@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
 from collections.abc import Iterator
@@ -160,6 +161,22 @@ def test_no_worker_of_a_coordinator_outlives_it_however_it_ends(local: LoopbackP
     until(lambda: not any(runs(process) for process in processes))
     if number != signal.SIGKILL:
         assert "the coordinator stopped" in (local.home / "logs" / "coordinator.log").read_text()
+
+
+def test_what_mends_a_lost_admin_token_names_the_state_that_it_is_for(local: LoopbackPool) -> None:
+    """Without it, the command that is shown makes a token of another pool, or of none."""
+    local.start_coordinator()
+    usual = local.run("token", "create", "--local", "--role", "admin")
+    assert usual.returncode == 0
+    assert "--local --role admin\n" in local.log("coordinator")
+    local.stop()
+    elsewhere = local.home / "somewhere else"
+    started = local._start("elsewhere", ["serve", "--port", "0", "--state", str(elsewhere)])
+    until(lambda: "Lost the admin line" in local.log("elsewhere"))
+    (line,) = [line for line in local.log("elsewhere").splitlines() if line.startswith("Lost the admin line")]
+    assert local.run(*shlex.split(line.partition("moregpu ")[2])).returncode == 0
+    assert list((elsewhere / "tokens").iterdir())
+    assert started.poll() is None
 
 
 def test_what_nohup_started_ignores_the_end_of_its_terminal(local: LoopbackPool) -> None:

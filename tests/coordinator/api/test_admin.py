@@ -170,6 +170,13 @@ def test_the_session_key_rotates_in_two_steps_that_outlive_a_restart(config: Ser
         assert rotate(third, "cancel").json()["session_key"] == begun["next_session_key"]
 
 
+def test_hints_are_what_an_admin_can_type(pool: Pool) -> None:
+    """They were calls of the HTTP API, to whoever had typed a command."""
+    finish = pool.ask("POST", "/v1/pool/rotate", pool.admin, {"action": "finish"}).json()
+    assert "moregpu pool rotate begin" in finish["hint"]
+    assert "moregpu invite --list" in pool.ask("DELETE", "/v1/invites/i-none", pool.admin).json()["hint"]
+
+
 def test_keys_that_cannot_be_kept_do_not_count() -> None:
     from moregpu.coordinator.rotation import Rotation
     from moregpu.wire.api import RotateRequest
