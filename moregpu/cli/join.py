@@ -11,7 +11,8 @@ import typer
 from moregpu.cli.kept import together, typed
 from moregpu.cli.show import JsonOption
 from moregpu.errors import InvalidRequest, InviteRefused
-from moregpu.wire.invite import Invite, parse_invite
+from moregpu.platform.asking import ask_for_line
+from moregpu.wire.invite import Invite, lacks_its_end, parse_invite
 from moregpu.worker.adapters import EngineChoice
 from moregpu.worker.config import WorkerConfig, kept_settings
 from moregpu.worker.enrol import find_invite, introduction, refuse_argument
@@ -88,7 +89,7 @@ def join(
     if invite_file is not None or not has_joined(worker_folder(config.state)):
         invite = find_invite(invite_file)
         if invite is None and sys.stdin.isatty():
-            invite = parse_invite(typer.prompt("Invite (one line, from `moregpu invite`)", hide_input=True))
+            invite = parse_invite(ask_for_line("Invite (one line, from `moregpu invite`)", lacks_its_end))
         if invite is not None:
             typer.echo(introduction(invite, config.functions), nl=False, err=as_json)
             if sys.stdin.isatty() and not yes and not typer.confirm("Join this pool?", default=True):

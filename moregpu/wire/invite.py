@@ -122,6 +122,18 @@ def pasted(text: str) -> str:
     return UNSAFE.sub("", "".join(text.split())).strip(_AROUND)
 
 
+def lacks_its_end(text: str) -> bool:
+    """Whether it begins as an invite or a client's line does, and more of it must follow."""
+    line = pasted(text).upper()
+    for prefix in (INVITE_PREFIX, CLIENT_PREFIX):
+        if line.startswith(prefix):
+            try:
+                _disarm(text, prefix, "")
+            except InviteRefused as error:
+                return error.detail == _CUT_OFF
+    return False
+
+
 def secret_hash(secret: bytes) -> bytes:
     """BLAKE2b-256 of an invite's secret: all that the coordinator keeps of it."""
     return hashlib.blake2b(secret, digest_size=32).digest()
@@ -153,6 +165,7 @@ def token_hash(token: str) -> bytes:
 
 # ---- armour ----------------------------------------------------------------------------------------------------------
 
+_CUT_OFF = "The line is cut off: its end is missing"
 _INVITE_HINT = "Copy the whole line that `moregpu invite` printed, or ask for a new one"
 _CLIENT_HINT = "Copy the whole line that `moregpu token create` printed, or make a new one"
 
@@ -178,7 +191,7 @@ def _disarm(text: str, prefix: str, hint: str) -> bytes:
     body = (number >> spare).to_bytes(5 * len(characters) // 8, "big")
     expected = 2 + int.from_bytes(body[:2], "big") + CHECKSUM_BYTES
     if len(body) < 2 or len(body) < expected:
-        raise InviteRefused("The line is cut off: its end is missing", hint)
+        raise InviteRefused(_CUT_OFF, hint)
     content, checksum = body[:-CHECKSUM_BYTES], body[-CHECKSUM_BYTES:]
     spare_set = spare >= 5 or number & (1 << spare) - 1  # a whole character too many, or bits that stand for nothing
     if len(body) > expected or spare_set or checksum != _checksum(prefix, content):
