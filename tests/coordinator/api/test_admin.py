@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 from pathlib import Path
@@ -175,6 +176,17 @@ def test_hints_are_what_an_admin_can_type(pool: Pool) -> None:
     finish = pool.ask("POST", "/v1/pool/rotate", pool.admin, {"action": "finish"}).json()
     assert "moregpu pool rotate begin" in finish["hint"]
     assert "moregpu invite --list" in pool.ask("DELETE", "/v1/invites/i-none", pool.admin).json()["hint"]
+
+
+def test_a_change_of_keys_that_finds_the_disk_full_says_so(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pool.services.rotation, "_save", full)
+    answer = pool.ask("POST", "/v1/pool/rotate", pool.admin, {"action": "begin"})
+    assert (answer.status, answer.code) == (507, "out-of-space")
+    assert "free some space" in answer.json()["hint"]
+    assert not pool.services.rotation.rotating
 
 
 def test_keys_that_cannot_be_kept_do_not_count() -> None:
