@@ -15,8 +15,8 @@ from pathlib import Path
 from moregpu.errors import StateRefused
 
 _HAS_MODES = sys.platform != "win32"
-_MARKS = {"pool.json", "enrolment.json", "lock", "profiles", "config", "state"}
-"""What lies in folders of MoreGPU's own."""
+_MARKS = ("pool.json", "enrolment.json", "profiles")
+"""What lies in folders of MoreGPU's own, or beside them."""
 
 _ELSEWHERE = "it is no folder of MoreGPU's own: name one inside it, such as '{}/moregpu'"
 
@@ -63,14 +63,14 @@ def _may_be_ours(path: Path, found: os.stat_result) -> bool:
     if found.st_mode & stat.S_ISVTX:
         return False
     place = path.absolute()
-    homes = (os.environ.get("MOREGPU_HOME", ""), os.environ.get("HOME", ""))
-    if any(home and place != Path(home) and place.is_relative_to(home) for home in homes):
+    ours, home = os.environ.get("MOREGPU_HOME", ""), os.environ.get("HOME", "")
+    if (ours and place.is_relative_to(ours)) or (home and place != Path(home) and place.is_relative_to(home)):
         return True
     try:
-        names = {entry.name for entry in path.iterdir()}
+        marked = any((folder / mark).exists() for folder in (place, place.parent) for mark in _MARKS)
+        return marked or not any(place.iterdir())
     except OSError:
         return False
-    return not names or not names.isdisjoint(_MARKS)
 
 
 def write_private(path: Path, data: bytes) -> None:
