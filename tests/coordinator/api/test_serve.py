@@ -25,6 +25,7 @@ from moregpu.coordinator.local import create_local_token
 from moregpu.coordinator.server import ServeConfig
 from moregpu.errors import InvalidRequest, PortInUse, StateRefused, VersionMismatch
 from moregpu.platform import paths
+from moregpu.platform.private import write_private
 from moregpu.wire.invite import parse_client_line, parse_invite
 
 from .conftest import Running
@@ -295,3 +296,17 @@ def started(home: Path, *options: str) -> Generator[tuple[subprocess.Popen[str],
     finally:
         process.terminate()
         process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("how", ["gone", "empty"])
+def test_a_pool_whose_database_is_gone_does_not_begin_anew(config: ServeConfig, how: str) -> None:
+    """Else workers, tokens, jobs and ledger are gone, and nobody was told: the admin is the first admin again."""
+    with Running(config):
+        pass
+    for file in Path(config.state).glob("pool.sqlite*"):
+        file.unlink()
+    if how == "empty":
+        write_private(Path(config.state) / "pool.sqlite", b"")
+    with pytest.raises(StateRefused, match=f"its database is {how}"), Running(config):
+        pass
+    assert [file.stat().st_size for file in Path(config.state).glob("pool.sqlite*")] == [0] * (how == "empty")
