@@ -50,7 +50,7 @@ def doctor(
     profile: ProfileOption = None,
 ) -> None:
     """Look at this machine and its way to the pool; say what is wrong and what mends it. Changes nothing."""
-    findings = [_of(what, look) for what, look in _looks(profile)]
+    findings = [_of(what, look, named=profile is not None) for what, look in _looks(profile)]
     if bundle is not None:
         _write(bundle, findings)
     if as_json:
@@ -95,11 +95,12 @@ def _looks(profile: str | None) -> list[tuple[str, Callable[[], str]]]:
     ]
 
 
-def _of(what: str, look: Callable[[], str]) -> Finding:
+def _of(what: str, look: Callable[[], str], *, named: bool = False) -> Finding:
+    """What one look finds. `named`: a profile was asked for by its name, and must be there."""
     try:
         return Finding(what=what, ok=True, found=without_secrets(look()))
     except NotConfigured as error:  # a machine that only works for a pool needs none of its own
-        ok = what != "pool" or bool(_works_here())
+        ok = what not in ("profile", "pool") if named else what != "pool" or bool(_works_here())
         return Finding(what=what, ok=ok, found=without_secrets(error.detail), hint=error.hint)
     except MoreGPUError as error:
         return Finding(what=what, ok=False, found=without_secrets(error.detail), hint=without_secrets(error.hint))

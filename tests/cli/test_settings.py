@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 import typer
 from moregpu_kernels.device import probe
@@ -19,6 +20,7 @@ from moregpu.platform.private import write_private
 from moregpu.platform.secrets import TokenStore
 from moregpu.platform.settings import write_section
 from moregpu.worker.config import WorkerConfig
+from moregpu.worker.home import Enrolment
 
 from .test_command_line import moregpu
 
@@ -218,3 +220,13 @@ def test_doctor_says_that_nothing_can_be_kept_here(tmp_path: Path) -> None:
     found = findings(tmp_path / "home")["state"]
     assert not found["ok"]
     assert str(tmp_path / "home" / "state") in str(found["found"])
+
+
+def test_doctor_does_not_call_a_profile_well_that_was_asked_for_and_is_not_there(home: Path) -> None:
+    write_private(  # as of a machine that works for a pool, and needs no profile of its own
+        home / "state" / "worker" / "enrolment.json",
+        msgspec.json.encode(Enrolment(addresses=("pool:1",), pool_id=bytes(16), cs_pub=bytes(32), ci_pub=bytes(32))),
+    )
+    assert findings(home)["pool"]["ok"]
+    named = {one["what"]: one for one in json.loads(moregpu("doctor", "--json", "--profile", "no", home=home).stdout)}
+    assert not named["profile"]["ok"] and not named["pool"]["ok"]
