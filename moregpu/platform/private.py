@@ -68,7 +68,7 @@ def _may_be_ours(path: Path, found: os.stat_result) -> bool:
         return True
     try:
         marked = any((folder / mark).exists() for folder in (place, place.parent) for mark in _MARKS)
-        return marked or not any(place.iterdir())
+        return marked or (place / "lock").is_file() or not any(place.iterdir())
     except OSError:
         return False
 
