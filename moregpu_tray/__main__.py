@@ -154,7 +154,7 @@ def _join(given: argparse.Namespace) -> int:
 
     from moregpu.errors import InviteRefused, NotConfigured
     from moregpu.platform.instance import ask
-    from moregpu.wire.invite import parse_invite
+    from moregpu.wire.invite import lacks_its_end, parse_invite
     from moregpu.worker.enrol import enrol, find_invite, refuse_argument
     from moregpu.worker.home import worker_folder
     from moregpu_tray.first_run import promise
@@ -164,9 +164,9 @@ def _join(given: argparse.Namespace) -> int:
     invite = find_invite(Path(given.invite_file) if given.invite_file else None)
     typed = sys.stdin if sys.stdin is not None and sys.stdin.isatty() else None
     if invite is None and typed is not None:
-        import getpass
+        from moregpu.platform.asking import ask_for_line
 
-        invite = parse_invite(getpass.getpass("Invite (one line, from `moregpu invite`): "))
+        invite = parse_invite(ask_for_line("Invite (one line, from `moregpu invite`)", lacks_its_end))
     if invite is None:
         raise NotConfigured("no invite was given", "paste it when asked, or pipe it in: moregpu-tray join < invite.txt")
     for line in promise(invite, config.ceiling, config.schedule, config.functions).split("\n"):

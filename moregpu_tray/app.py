@@ -20,6 +20,7 @@ from moregpu.errors import InvalidRequest, MoreGPUError
 from moregpu.platform import autostart
 from moregpu.platform.instance import Instance
 from moregpu.platform.memory import give_back
+from moregpu.platform.signals import ending_signals
 from moregpu.wire.invite import parse_invite
 from moregpu.wire.messages import EVERYBODY
 from moregpu.wire.text import clean
@@ -77,9 +78,8 @@ class App:
 
     def run(self) -> None:
         """Until somebody quits. Called on the main thread."""
-        for number in ("SIGINT", "SIGTERM", "SIGHUP"):
-            if hasattr(signal, number):
-                signal.signal(getattr(signal, number), self._told_to_end)
+        for number in ending_signals():
+            signal.signal(number, self._told_to_end)
         self._instance.serve(self.answer)
         self._core.start()
         self._show()

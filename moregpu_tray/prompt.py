@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from moregpu.errors import InviteRefused
-from moregpu.wire.invite import INVITE_PREFIX, Invite, parse_invite
+from moregpu.wire.invite import INVITE_PREFIX, Invite, parse_invite, pasted
 from moregpu_tray.first_run import promise
 
 
@@ -65,7 +65,7 @@ class Prompt:
             text = str(self._root.clipboard_get()).strip()
         except tk.TclError:
             return
-        if text.upper().startswith(INVITE_PREFIX):
+        if pasted(text).upper().startswith(INVITE_PREFIX):
             self._entry.insert(0, text)
 
     def _next(self) -> None:

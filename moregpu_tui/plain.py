@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 
+from moregpu.platform.signals import ending_signals
 from moregpu_tui.feed.choose import choose_source
 from moregpu_tui.options import Options, load_settings
 from moregpu_tui.present.bar import connection
@@ -47,10 +48,8 @@ async def _print(options: Options) -> int:
         status = 0 if number == signal.SIGINT else 128 + number
         ended.set()
 
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            number = getattr(signal, name)
-            loop.add_signal_handler(number, end, number)
+    for number in ending_signals():
+        loop.add_signal_handler(number, end, number)
     feeding = asyncio.create_task(source.run(store.offer))
     try:
         await _follow(store, manner, ended)

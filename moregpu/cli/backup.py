@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -37,9 +38,9 @@ def backup(
     """
     passphrase = _passphrase(passphrase_file, new=True)
     from moregpu.coordinator.backup import back_up
-    from moregpu.platform.paths import state_folder
+    from moregpu.platform.settings import part_folder
 
-    made = back_up(state or state_folder("pool"), file, passphrase)
+    made = back_up(state or part_folder("pool"), file, passphrase)
     if as_json:
         print_json({"file": str(file), "id": made.id, "blobs": made.blobs, "bytes": made.bytes})
         return
@@ -58,14 +59,14 @@ def restore(
     """
     passphrase = _passphrase(passphrase_file, new=False)
     from moregpu.coordinator.backup import restore as put_back
-    from moregpu.platform.paths import state_folder
+    from moregpu.platform.settings import part_folder
 
-    folder = state or state_folder("pool")
+    folder = state or part_folder("pool")
     made = put_back(file, folder, passphrase)
     if as_json:
         print_json({"state": str(folder), "id": made.id, "blobs": made.blobs, "secrets_in": made.secrets_in})
         return
-    where = f" --state {folder}" if state else ""
+    where = f" --state {shlex.quote(str(folder))}" if state else ""
     say(
         "{}: the pool is back, with {}. Its key is in {}.\n"
         "Never run it beside the one that it was made of: stop that one first, and for good.\n"

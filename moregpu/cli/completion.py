@@ -46,7 +46,8 @@ def words() -> dict[str, list[str]]:
                 known.append(word)
         options = [name for names, _, _, _ in command.options for name in names]
         values = [value for _, _, _, values in command.options for value in values]
-        table[" ".join(command.words)] = [*options, "--help", *dict.fromkeys(values)]
+        stands = [value for _, _, values in command.arguments for value in values]
+        table[" ".join(command.words)] = list(dict.fromkeys([*stands, *options, "--help", *values]))
     return table
 
 
@@ -107,6 +108,8 @@ _moregpu() {{
   [[ -n $files ]] && _files
 }}
 compdef _moregpu moregpu
+# Loaded by the first Tab itself, this file is what completes then.
+if [[ $funcstack[1] == _moregpu ]]; then _moregpu "$@"; fi
 """
 
 

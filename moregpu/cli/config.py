@@ -10,7 +10,7 @@ import typer
 from moregpu.cli.show import JsonOption, print_facts, print_json, say
 from moregpu.errors import InvalidRequest
 from moregpu.platform import paths
-from moregpu.platform.settings import read_section, write_section
+from moregpu.platform.settings import part_folder, read_section, write_section
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -30,8 +30,8 @@ def show(as_json: JsonOption = False) -> None:
     places = {
         "config": str(paths.config_file()),
         "profiles": str(paths.config_folder() / "profiles"),
-        "coordinator": str(paths.state_folder("pool")),
-        "worker": str(paths.state_folder("worker")),
+        "coordinator": str(part_folder("pool")),
+        "worker": str(part_folder("worker")),
         "logs": str(paths.log_folder()),
     }
     if as_json:
@@ -65,7 +65,7 @@ def change(
     """Change one setting; programs read it when they next start."""
     section, key = _split(name)
     settings = read_section(section) | {key: _value(value)}
-    _check(section, settings)
+    check(section, settings)
     write_section(section, settings)
     print_json(settings) if as_json else say("{} = {}", name, _text(settings[key]))
 
@@ -100,8 +100,12 @@ def _value(text: str) -> Any:
         raise InvalidRequest(f"{text[:60]!r} is no text: it holds what UTF-8 cannot") from error
 
 
-def _check(section: str, settings: dict[str, Any]) -> None:
-    """Refuse what the worker would refuse at its start."""
+def check(section: str, settings: dict[str, Any]) -> None:
+    """Refuse what worker or coordinator would refuse at their start."""
+    if section == "pool":
+        from moregpu.cli.serve import checked_pool
+
+        checked_pool(**settings)
     if section == "worker":
         from moregpu.worker.config import WorkerConfig
 

@@ -24,6 +24,7 @@ from moregpu.client.bars import describe
 from moregpu.client.job import JobHandle
 from moregpu.client.signatures import Verified, verify_signed
 from moregpu.errors import DigestMismatch, HandshakeFailed, JobFailed
+from moregpu.platform.signals import ending_signals
 from moregpu.wire.api import JobView
 from moregpu.wire.statement import OutputsDigest
 
@@ -249,7 +250,7 @@ def _stopped_by_signals() -> Generator[None]:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
-    watched = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    watched = ending_signals()
     before = {number: signal.signal(number, leave) for number in watched}
     try:
         yield

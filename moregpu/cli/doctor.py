@@ -15,9 +15,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from moregpu.cli.config import SECTIONS, check
+from moregpu.cli.main import of_this_machine
 from moregpu.cli.reach import ProfileOption, reach
 from moregpu.cli.show import JsonOption, print_json, print_table, say
-from moregpu.errors import InvalidRequest, MoreGPUError, NotConfigured, Unavailable
+from moregpu.errors import InvalidRequest, MoreGPUError, NotConfigured, StateRefused, Unavailable
 from moregpu.platform import paths
 from moregpu.wire.api import WorkerView
 
@@ -48,7 +50,7 @@ def doctor(
     profile: ProfileOption = None,
 ) -> None:
     """Look at this machine and its way to the pool; say what is wrong and what mends it. Changes nothing."""
-    findings = [_of(what, look) for what, look in _looks(profile)]
+    findings = [_of(what, look, named=profile is not None) for what, look in _looks(profile)]
     if bundle is not None:
         _write(bundle, findings)
     if as_json:
@@ -82,6 +84,7 @@ def _looks(profile: str | None) -> list[tuple[str, Callable[[], str]]]:
         ("packages", _packages),
         ("disk", _disk),
         ("settings", _settings),
+        ("state", _state),
         ("secrets", _secrets),
         ("worker here", _worker),
         ("devices here", _devices),
@@ -92,16 +95,18 @@ def _looks(profile: str | None) -> list[tuple[str, Callable[[], str]]]:
     ]
 
 
-def _of(what: str, look: Callable[[], str]) -> Finding:
+def _of(what: str, look: Callable[[], str], *, named: bool = False) -> Finding:
+    """What one look finds. `named`: a profile was asked for by its name, and must be there."""
     try:
         return Finding(what=what, ok=True, found=without_secrets(look()))
     except NotConfigured as error:  # a machine that only works for a pool needs none of its own
-        ok = what != "pool" or bool(_works_here())
+        ok = what not in ("profile", "pool") if named else what != "pool" or bool(_works_here())
         return Finding(what=what, ok=ok, found=without_secrets(error.detail), hint=error.hint)
     except MoreGPUError as error:
         return Finding(what=what, ok=False, found=without_secrets(error.detail), hint=without_secrets(error.hint))
     except OSError as error:
-        return Finding(what=what, ok=False, found=without_secrets(str(error)))
+        refused = of_this_machine(error) or StateRefused(str(error))
+        return Finding(what=what, ok=False, found=without_secrets(refused.detail), hint=refused.hint)
 
 
 def _version() -> str:
@@ -121,11 +126,13 @@ def _packages() -> str:
 
 
 def _disk() -> str:
-    place = paths.state_folder("pool")
+    from moregpu.platform.settings import part_folder
+
+    place = part_folder("pool")
     while not place.exists():
         place = place.parent
     usage = shutil.disk_usage(place)
-    if usage.free / usage.total < LOW_DISK:
+    if usage.free < LOW_DISK * usage.total:
         raise InvalidRequest(f"{usage.free / 2**30:.1f} GiB free at {place}", "a coordinator stops taking data at 10 %")
     return f"{usage.free / 2**30:.1f} GiB free at {place}"
 
@@ -133,9 +140,33 @@ def _disk() -> str:
 def _settings() -> str:
     from moregpu.platform.settings import read_section
 
-    names = [f"{section}.{key}" for section in ("pool", "worker", "console") for key in read_section(section)]
+    kept = {section: read_section(section) for section in SECTIONS}
+    for section, settings in kept.items():
+        check(section, settings)
+    names = [f"{section}.{key}" for section, settings in kept.items() for key in settings]
     variables = sorted(name for name in os.environ if name.startswith("MOREGPU_"))
     return f"{paths.config_file()}: {', '.join(names) or 'none'}; environment: {', '.join(variables) or 'none'}"
+
+
+def _state() -> str:
+    """Whether this user may keep anything here, and whether the pool that lies here would open."""
+    from moregpu.platform.settings import part_folder
+
+    folder = part_folder("pool")
+    place = folder
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        raise StateRefused(
+            f"{place} cannot be written by this user: nothing can be kept in {folder}",
+            "mend its rights, or choose another place: MOREGPU_HOME moves everything",
+        )
+    if not (folder / "pool.json").exists():
+        return f"no pool lies in {folder}"
+    from moregpu.coordinator.state import check_state
+
+    check_state(folder)
+    return f"a pool lies in {folder}, for this user alone"
 
 
 def _secrets() -> str:

@@ -8,17 +8,20 @@ from typing import Annotated
 
 import typer
 
+from moregpu.cli.kept import together, typed
 from moregpu.cli.show import JsonOption
 from moregpu.errors import InvalidRequest, InviteRefused
-from moregpu.wire.invite import Invite, parse_invite
+from moregpu.platform.asking import ask_for_line
+from moregpu.wire.invite import Invite, lacks_its_end, parse_invite
 from moregpu.worker.adapters import EngineChoice
-from moregpu.worker.config import WorkerConfig
+from moregpu.worker.config import WorkerConfig, kept_settings
 from moregpu.worker.enrol import find_invite, introduction, refuse_argument
 from moregpu.worker.home import has_joined, worker_folder
 from moregpu.worker.supervisor import run_worker
 
 
 def join(
+    context: typer.Context,
     given: Annotated[str, typer.Argument(hidden=True)] = "",
     cores: Annotated[int, typer.Option(min=0, help="CPU cores to lend; 0: all but one.")] = 0,
     name: Annotated[str, typer.Option(help="What the pool calls this machine; by default its own name.")] = "",
@@ -60,23 +63,24 @@ def join(
     """Make this machine a worker of a pool, and work until Ctrl-C.
 
     The invite is asked for, or read from standard input, MOREGPU_TOKEN or --invite-file; never from the command line.
-    A machine that has joined before needs none.
+    A machine that has joined before needs none. What is not said here is as `moregpu config set worker.…` keeps it.
     """
     refuse_argument(given)
-    config = WorkerConfig.checked(
-        state=str(state) if state else "",
-        name=name,
-        cores=cores,
-        ceiling=ceiling,
-        schedule=schedule,
-        engine=engine,
-        device=device,
-        hang_s=hang,
-        functions=whose_functions(allow or []),
-        **also_allowed(allow or []),
-        **({} if yields else {"yields": False}),
-        json_lines=as_json,
-    )
+    whose = whose_functions(allow or [])
+    options: dict[str, tuple[str, object]] = {
+        "state": ("state", str(state)),
+        "name": ("name", name),
+        "cores": ("cores", cores),
+        "ceiling": ("ceiling", ceiling),
+        "schedule": ("schedule", schedule),
+        "engine": ("engine", engine),
+        "device": ("device", device),
+        "hang": ("hang_s", hang),
+        "yields": ("yields", yields),
+        "as_json": ("json_lines", as_json),
+    }
+    given_here = typed(context, options) | also_allowed(allow or []) | ({"functions": whose} if whose else {})
+    config = together("worker", kept_settings(), given_here, WorkerConfig.checked)
     if discover:
         from moregpu.cli.nearby import find_nearby, told
 
@@ -85,7 +89,7 @@ def join(
     if invite_file is not None or not has_joined(worker_folder(config.state)):
         invite = find_invite(invite_file)
         if invite is None and sys.stdin.isatty():
-            invite = parse_invite(typer.prompt("Invite (one line, from `moregpu invite`)", hide_input=True))
+            invite = parse_invite(ask_for_line("Invite (one line, from `moregpu invite`)", lacks_its_end))
         if invite is not None:
             typer.echo(introduction(invite, config.functions), nl=False, err=as_json)
             if sys.stdin.isatty() and not yes and not typer.confirm("Join this pool?", default=True):

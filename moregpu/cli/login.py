@@ -24,8 +24,10 @@ def login(
     """
     from moregpu.client.access import find_access
     from moregpu.client.pool import Pool
+    from moregpu.platform.asking import ask_for_line
     from moregpu.platform.paths import Profile, delete_profile, profile_token_ref, save_profile
     from moregpu.platform.secrets import TokenStore
+    from moregpu.wire.invite import MAX_LINE_CHARACTERS, lacks_its_end
 
     if forget:
         TokenStore().delete(profile_token_ref(name))
@@ -34,7 +36,7 @@ def login(
             "{} is forgotten" if there else "there was no profile {}", name
         )
         return
-    given = typer.prompt("Line or token", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
+    given = ask_for_line("Line or token", lacks_its_end) if sys.stdin.isatty() else sys.stdin.read(MAX_LINE_CHARACTERS)
     if not given.strip():
         raise InvalidRequest("no line came", "moregpu token create prints one; paste it when asked")
     access = find_access(url, given.strip(), pin=pin)

@@ -22,6 +22,7 @@ from moregpu.client.access import Access, find_access
 from moregpu.client.pool import Pool, connect
 from moregpu.errors import MoreGPUError, NotConfigured, StateRefused, Unavailable, Unreachable
 from moregpu.platform.private import private_folder
+from moregpu.platform.signals import ending_signals
 from moregpu.wire.api import InviteRequest, WorkerView
 
 START_S = 60.0
@@ -226,8 +227,7 @@ def _signals_held() -> Generator[None]:
         yield
         return
     came: list[int] = []
-    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in numbers}
+    before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in ending_signals()}
     try:
         yield
     finally:

@@ -23,6 +23,11 @@ PROGRAM = "moregpu"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What writing to a full disk raises, standard output among it."""
 
+_NOT_LET = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG,
+)  # fmt: skip
+"""What a place on this machine raises that cannot be used as it is: another user's, read-only, no folder."""
+
 _MISTYPED: Any = typer.BadParameter.__mro__[1]
 """The command line library's `UsageError`, which Typer does not name."""
 
@@ -81,11 +86,24 @@ def main() -> NoReturn:
         _show(error, as_json="--json" in arguments)
         sys.exit(error.exit_code)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        refused = of_this_machine(error)
+        if refused is None:
             raise
-        _show(StateRefused(f"it cannot be written: {error.strerror}", "make room there"), as_json=False)
-        sys.exit(StateRefused.exit_code)
+        _show(refused, as_json="--json" in arguments and error.errno not in _NO_ROOM)
+        sys.exit(refused.exit_code)
     sys.exit(0)
+
+
+def of_this_machine(error: OSError) -> StateRefused | None:
+    """What is wrong with a place on this machine, in words; None for what is no place's."""
+    if error.errno in _NO_ROOM:
+        return StateRefused(f"{error.filename or 'it'} cannot be written: {error.strerror}", "make room there")
+    if error.errno in _NOT_LET and error.filename is not None:
+        return StateRefused(
+            f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}",
+            "mend it, or choose another place: MOREGPU_HOME moves everything, --state one part",
+        )
+    return None
 
 
 def _say_into_nothing_where_nobody_listens() -> None:

@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
     words: tuple[str, ...]
     help: str
-    arguments: list[tuple[str, str]]
+    arguments: list[tuple[str, str, list[str]]]  # name, help, values
     options: list[tuple[list[str], str, str, list[str]]]  # names, metavar, help, values
 
 
@@ -84,16 +84,18 @@ def exit_codes() -> set[int]:
 
 def _found(words: tuple[str, ...], function: Callable[..., Any]) -> Found:
     """Read a command from its signature, as Typer does."""
-    arguments: list[tuple[str, str]] = []
+    arguments: list[tuple[str, str, list[str]]] = []
     options: list[tuple[list[str], str, str, list[str]]] = []
     hints = get_type_hints(function, include_extras=True)
     for name in inspect.signature(function).parameters:
+        if hints[name] is typer.Context:  # what was typed at all; nobody types it
+            continue
         annotation, told = get_args(hints[name])[:2]
         values = _values(annotation)
         if told.hidden:
             continue
         if isinstance(told, ArgumentInfo):
-            arguments.append((told.metavar or name.upper(), told.help or ""))
+            arguments.append((told.metavar or "|".join(values) or name.upper(), told.help or "", values))
             continue
         first = [told.default] if isinstance(told.default, str) else []  # in Annotated it stands where a default would
         names = _option_names(name, [*first, *(told.param_decls or ())], is_flag=annotation is bool)
@@ -125,9 +127,9 @@ def _kind(annotation: Any, name: str) -> str:
 
 
 def _section(command: Found) -> str:
-    usage = " ".join([PROGRAM, *command.words, "[OPTIONS]", *(name for name, _ in command.arguments)])
+    usage = " ".join([PROGRAM, *command.words, "[OPTIONS]", *(name for name, _, _ in command.arguments)])
     lines = ["", f"## {' '.join((PROGRAM, *command.words))}", "", command.help, "", "```text", usage, "```", ""]
-    rows = [f"| `{name}` | {help} |" for name, help in command.arguments]
+    rows = [f"| `{name}` | {help} |" for name, help, _ in command.arguments]
     for names, kind, help, _ in command.options:
         shown = ", ".join(f"`{name}`" for name in names)
         rows.append(f"| {shown}{f' `{kind}`' if kind else ''} | {help} |")

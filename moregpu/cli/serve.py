@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,12 +18,13 @@ from moregpu.cli.show import JsonOption, print_json, say
 from moregpu.cli.sizes import read_size
 
 if TYPE_CHECKING:
-    from moregpu.coordinator.server import Opening
+    from moregpu.coordinator.server import Opening, ServeConfig
 
 _WORKER_STOP_S = 15.0
 
 
 def serve(
+    context: typer.Context,
     worker: Annotated[bool, typer.Option("--worker", help="Make this machine a worker of the pool as well.")] = False,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.", metavar="ADDRESS")
@@ -72,47 +74,52 @@ def serve(
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     as_json: JsonOption = False,
 ) -> None:
-    """Run a coordinator: this machine holds the pool. The first run prints how to get in, once."""
+    """Run a coordinator: this machine holds the pool. The first run prints how to get in, once.
+
+    What is not said here is as `moregpu config set pool.…` keeps it.
+    """
     from moregpu.coordinator import process
 
     process.prepare()
     import msgspec
 
     from moregpu.cli import nearby
+    from moregpu.cli.kept import together, typed
     from moregpu.coordinator.reach import multicast_interfaces
-    from moregpu.coordinator.server import ServeConfig
     from moregpu.coordinator.server import serve as run_coordinator
     from moregpu.errors import InvalidRequest
     from moregpu.platform import logs, paths
+    from moregpu.platform.settings import read_section
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise InvalidRequest(f"--log-level {log_level[:20]!r} is no level", "debug, info, warning or error")
     if announce:
         nearby.need_zeroconf()
     logs.set_up(log_level, path=paths.log_folder() / "coordinator.log")
-    config = ServeConfig(
-        host=host,
-        port=port,
-        advertise=tuple(advertise or ()),
-        allowed_hosts=tuple(allow_host or ()),
-        state=str(state) if state else "",
-        name=name,
-        tls_cert=str(tls_cert) if tls_cert else "",
-        tls_key=str(tls_key) if tls_key else "",
-        worker_invite=worker,
-        behind_tunnel=behind_tunnel,
-        insecure_loopback=insecure_loopback,
-        keep_bytes=read_size("--keep-bytes", keep_bytes),
-        submitter_jobs=submitter_jobs,
-        submitter_bytes=read_size("--submitter-bytes", submitter_bytes),
-    )
+    options: dict[str, tuple[str, object]] = {
+        "host": ("host", host),
+        "port": ("port", port),
+        "advertise": ("advertise", advertise),
+        "allow_host": ("allowed_hosts", allow_host),
+        "state": ("state", str(state)),
+        "name": ("name", name),
+        "tls_cert": ("tls_cert", str(tls_cert)),
+        "tls_key": ("tls_key", str(tls_key)),
+        "worker": ("worker_invite", worker),
+        "behind_tunnel": ("behind_tunnel", behind_tunnel),
+        "insecure_loopback": ("insecure_loopback", insecure_loopback),
+        "keep_bytes": ("keep_bytes", read_size("--keep-bytes", keep_bytes)),
+        "submitter_jobs": ("submitter_jobs", submitter_jobs),
+        "submitter_bytes": ("submitter_bytes", read_size("--submitter-bytes", submitter_bytes)),
+    }
+    config = together("pool", read_section("pool"), typed(context, options), checked_pool)
     with contextlib.ExitStack() as stack:
         process.settle()
 
         def ready(opening: Opening) -> None:
             _tell(msgspec.structs.replace(opening, first=False) if quiet else opening, as_json=as_json)
             if announce:
-                where = multicast_interfaces(host)
+                where = multicast_interfaces(config.host)
                 stack.enter_context(nearby.announced_aside(opening.pool_name, opening.fingerprint, where))
             if opening.worker_line:
                 # A folder for each pool: this machine may be a worker of another one, too, by `moregpu join`.
@@ -121,6 +128,16 @@ def serve(
 
         # A worker of our own goes first: it hands back what it has, instead of losing whom to hand it to.
         _run(run_coordinator(config, ready, leaving=stack.close))
+
+
+def checked_pool(**fields: Any) -> ServeConfig:
+    """A coordinator's settings; sizes may be written as people write them. Raises `InvalidRequest`."""
+    from moregpu.coordinator.server import ServeConfig
+
+    for key in ("keep_bytes", "submitter_bytes"):
+        if isinstance(text := fields.get(key), str):
+            fields[key] = read_size(key, text)
+    return ServeConfig.checked(**fields)
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
@@ -142,6 +159,8 @@ def _tell(opening: Opening, *, as_json: bool) -> None:
         print_json({**_facts(opening), "event": "listening"})
         sys.stdout.flush()
         return
+    from moregpu.platform.settings import part_folder
+
     lines = [
         f"Pool         {opening.pool_name}",
         f"Fingerprint  {opening.fingerprint}",
@@ -154,6 +173,7 @@ def _tell(opening: Opening, *, as_json: bool) -> None:
     if opening.profile:
         lines.append(f"Profile      {opening.profile}: commands on this machine just work")
     if opening.first:
+        where = "" if opening.state == part_folder("pool") else f" --state {shlex.quote(str(opening.state))}"
         lines += [
             "",
             "This is shown once.",
@@ -166,7 +186,7 @@ def _tell(opening: Opening, *, as_json: bool) -> None:
             "",
             "On the machine that joins:  moregpu join   (it asks for the invite)",
             "More invites:               moregpu invite",
-            "Lost the admin line:        moregpu token create --local --role admin",
+            f"Lost the admin line:        moregpu token create --local --role admin{where}",
         ]
     for line in lines:
         say("{}", line)

@@ -13,7 +13,7 @@ import psutil
 import typer
 
 from moregpu.cli.show import JsonOption, print_json, print_table, say
-from moregpu.platform import paths
+from moregpu.platform.settings import part_folder
 from moregpu.worker.adapters import find_devices
 from moregpu.worker.devices import lent_cores, machine_name, system_text, usable_cores
 from moregpu.worker.functions.probe import find_level
@@ -90,7 +90,7 @@ def find_machine() -> Machine:
         sandbox=level.isolation,
         sandbox_note="; ".join(level.why),
         has_joined=has_joined(worker_folder("")),
-        holds_pool=(paths.state_folder("pool") / "listening.json").exists(),
+        holds_pool=(part_folder("pool") / "listening.json").exists(),
     )
 
 

@@ -57,10 +57,10 @@ def create(
     groups = tuple(dict.fromkeys(group or []))
     if local or state is not None:
         from moregpu.coordinator.local import create_local_token
-        from moregpu.platform.paths import state_folder
+        from moregpu.platform.settings import part_folder
 
         line = create_local_token(
-            state or state_folder("pool"),
+            state or part_folder("pool"),
             role,
             label,
             expires,

@@ -117,7 +117,8 @@ def _change(workers: list[str], change: WorkerChange, as_json: bool, profile: st
 def find_one(workers: list[WorkerView], named: str) -> WorkerView:
     """The one worker that is meant. Raises `NotFound`, `InvalidRequest` for several."""
     exact = [view for view in workers if named in (view.id, view.name)]
-    found = exact or [view for view in workers if view.id.startswith((named, f"w-{named}"))]
+    beginning = named.removeprefix("w-")  # of nothing, which every id begins with, nobody is meant
+    found = exact or [view for view in workers if beginning and view.id.startswith(f"w-{beginning}")]
     if not found:
         raise NotFound(f"there is no worker {named[:60]!r}", "`moregpu workers` lists them")
     if len(found) > 1:

@@ -10,7 +10,7 @@ import msgspec
 from moregpu.errors import InvalidRequest, NotConfigured, Unauthorized
 from moregpu.platform.paths import LOCAL_PROFILE, load_profile, profile_names
 from moregpu.platform.secrets import TokenStore
-from moregpu.wire.invite import parse_client_line, split_address
+from moregpu.wire.invite import parse_client_line, pasted, split_address
 
 DEFAULT_PORT = 8787
 URL_VARIABLES = ("MOREGPU_URL", "MOREGPU_BASE", "MOREGPU_SERVER")
@@ -46,7 +46,7 @@ def find_access(
         return _from_profile(profile)
     url = url or next((os.environ[name] for name in URL_VARIABLES if os.environ.get(name)), None)
     token = token or os.environ.get(TOKEN_VARIABLE) or None
-    if token is not None and token.strip().upper().startswith(CLIENT_LINE):
+    if token is not None and pasted(token).upper().startswith(CLIENT_LINE):
         line = parse_client_line(token)
         return Access(addresses=(address_of(url),) if url else line.addresses, token=line.token, pin=line.pin)
     if url is not None and token is not None:
@@ -118,8 +118,8 @@ def _profile_for(address: str) -> Access | None:
 
 
 def _token(text: str) -> str:
-    """A token as a header holds it, without the line breaks of a copied one. Says nothing of what it is."""
-    token = "".join(text.split())
+    """A token as a header holds it, without the line breaks and quotes of a copied one. Says nothing of what it is."""
+    token = "".join(text.split()).strip("\"'`")
     if not (token.isascii() and token.isprintable()):
         raise Unauthorized("the token holds characters that none has", "copy it whole, and nothing beside it")
     return token

@@ -36,11 +36,11 @@ def as_json(value: Any) -> bytes:
 
 
 def in_path(part: str) -> str:
-    """Write it as one part of a path. Raises `InvalidRequest`."""
+    """Write it as one part of a path. Raises `InvalidRequest`, also for nothing: that would be another path."""
     if not isinstance(part, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers have no types
         raise InvalidRequest(f"{type(part).__name__} is no name", "names and ids are text: job.id, tensor.name")
-    if not part:
-        raise InvalidRequest("an empty text names nothing", "names and ids are text: job.id, tensor.name")
+    if not part.strip():
+        raise InvalidRequest("no name or id was given: it is empty", "was a variable never set?")
     try:
         return quote(part, safe="")
     except UnicodeEncodeError as error:

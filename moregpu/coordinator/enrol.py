@@ -17,6 +17,8 @@ from moregpu.wire.messages import Device, Hello, Limits
 
 log = logging.getLogger(__name__)
 
+REVOKED_HINT = "Ask the pool's admin; to come back: moregpu leave, and moregpu join with a new invite"
+
 REFUSED = "The invite was not accepted: it is wrong, expired or used"
 ASK = "Ask the admin for a new invite"
 
@@ -54,7 +56,7 @@ class Doorman:
         if row is None:
             return Admitted(row=await self._enrol(worker_id, hello, remote_static, peer))
         if row.revoked:
-            raise Forbidden("This worker was revoked", "Ask the admin; a new key and a new invite are needed")
+            raise Forbidden("This worker was revoked", REVOKED_HINT)
         if hello.ws_number < row.ws_number or (hello.ws_number == row.ws_number and remote_static != row.ws_pub):
             raise HandshakeFailed("The worker shows an older session key than it had before")
         fresh = msgspec.structs.replace(

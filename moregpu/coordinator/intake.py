@@ -174,7 +174,8 @@ class Intake:
     async def _by_prefix(self, who: Principal, prefix: str) -> JobRow:
         name = normalise(prefix)
         whose = who.id if who.role == "submitter" else None  # a beginning that is unique among one's own is enough
-        found = await self._store.find_jobs(name if name.startswith("j-") else f"j-{name}", whose)
+        beginning = name.removeprefix("j-")  # of nothing, which every id begins with, none is meant
+        found = await self._store.find_jobs(f"j-{beginning}", whose) if beginning else []
         rows = [row for id_ in found if (row := await self._store.job(id_)) is not None and _may_see(who, row)]
         if not rows:
             raise NotFound(f"there is no job {prefix!r}", "`moregpu jobs` lists yours")

@@ -89,15 +89,15 @@ def tunnel_address(url: str) -> str:
 
 def plain_loopback_sockets(port: int) -> list[socket.socket]:
     """Bind and listen on 127.0.0.1 and, where it exists, ::1; raises `PortInUse`."""
-    (first,) = listening_sockets("127.0.0.1", port)
+    (first,) = listening_sockets("127.0.0.1", port, "--insecure-loopback")
     try:
         return [first, *listening_sockets("::1", int(first.getsockname()[1]))]
     except (PortInUse, InvalidRequest):  # no IPv6 here
         return [first]
 
 
-def listening_sockets(host: str, port: int) -> list[socket.socket]:
-    """Bind and listen, before anything is told to anybody; port 0 takes a free one.
+def listening_sockets(host: str, port: int, option: str = "--port") -> list[socket.socket]:
+    """Bind and listen, before anything is told to anybody; port 0 takes a free one. `option`: what chose the port.
 
     Raises `PortInUse` (also where the port needs more rights) and `InvalidRequest` for a host that is not of this
     machine.
@@ -116,7 +116,7 @@ def listening_sockets(host: str, port: int) -> list[socket.socket]:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise _bind_error(error, host, port) from error
+        raise _bind_error(error, host, port, option) from error
     return [listener]
 
 
@@ -149,15 +149,15 @@ def host_of(address: str) -> str:
     return text.rpartition(":")[0] if text.count(":") == 1 else text
 
 
-def _bind_error(error: OSError, host: str, port: int) -> PortInUse | InvalidRequest:
+def _bind_error(error: OSError, host: str, port: int, option: str) -> PortInUse | InvalidRequest:
     if error.errno == errno.EADDRINUSE:
         return PortInUse(
             f"another program listens on port {port} of {host}",
-            f"stop it, or choose another: moregpu serve --port {port + 1 if port < 65535 else 8787}",
+            f"stop it, or choose another: moregpu serve {option} {port + 1 if port < 65535 else 8787}",
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return PortInUse(
-            f"this user may not listen on port {port}", "choose one from 1024 on: moregpu serve --port 8787"
+            f"this user may not listen on port {port}", f"choose one from 1024 on: moregpu serve {option} 8787"
         )
     return InvalidRequest(f"cannot listen on {host}, port {port}: {error.strerror}", "use an address of this machine")
 

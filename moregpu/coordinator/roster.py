@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from moregpu.coordinator.enrol import REVOKED_HINT
 from moregpu.coordinator.fleet import Fleet, policy_of
 from moregpu.coordinator.hub import Hub
 from moregpu.coordinator.presence import Presence
@@ -54,7 +55,9 @@ class Roster:
             parse_schedule(change.schedule)
         row = await self._row(id_or_prefix)
         if row.revoked:
-            raise Conflict(f"{row.name} was revoked", "a revoked worker joins again with a new key and a new invite")
+            raise Conflict(
+                f"{row.name} was revoked", "on its machine: moregpu leave, then moregpu join with a new invite"
+            )
         saved = await self._store.save_worker(changed(row, change), _event_of(change))
         if change.action in ("resume", "approve"):
             self._fleet.conduct.clear(row.id)
@@ -77,7 +80,7 @@ class Roster:
         member = self._fleet.get(row.id)
         if member is not None:
             member.session.approved = False
-            member.send(Reject(code="revoked", detail="this worker was revoked", hint="ask the pool's admin"))
+            member.send(Reject(code="revoked", detail="this worker was revoked", hint=REVOKED_HINT))
             member.end(1008, "revoked")
         await self._presence.forget(row.id)
 
@@ -86,10 +89,10 @@ class Roster:
         if row is not None:
             return row
         wanted = normalise(id_or_prefix)
-        prefix = wanted if wanted.startswith("w-") else f"w-{wanted}"
+        beginning = wanted.removeprefix("w-")  # of nothing, which every id begins with, nobody is meant
         rows = await self._store.workers()
         found = [each for each in rows if each.name == id_or_prefix] or [
-            each for each in rows if each.id.startswith(prefix)
+            each for each in rows if beginning and each.id.startswith(f"w-{beginning}")
         ]
         if not found:
             raise NotFound(f"there is no worker {id_or_prefix!r}", "`moregpu workers` lists them")

@@ -45,10 +45,10 @@ class Rotation:
             if keys.ci is None:
                 raise Conflict("the pool's signing key is not on this machine", "rotate where it is")
             if keys.next_cs is not None:
-                raise Conflict("a rotation is under way", "finish it, or cancel it")
+                raise Conflict("a rotation is under way", "moregpu pool rotate finish, or cancel")
             self._take(keys.cs, X25519PrivateKey.generate())
         elif keys.next_cs is None:
-            raise Conflict("no rotation is under way", 'begin one: {"action": "begin"}')
+            raise Conflict("no rotation is under way", "begin one: moregpu pool rotate begin")
         elif wanted.action == "finish":
             self._take(keys.next_cs, None)
         else:

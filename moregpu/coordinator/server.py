@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -48,6 +48,7 @@ from moregpu.platform import paths
 from moregpu.platform.logs import facts
 from moregpu.platform.private import private_folder
 from moregpu.platform.secrets import TokenStore
+from moregpu.platform.signals import ending_signals
 from moregpu.wire.api import InviteRequest, PoolChange
 from moregpu.wire.identity import fingerprint
 from moregpu.wire.invite import token_id
@@ -83,6 +84,20 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         int | None, Meta(title="Port without TLS", description="For programs of MoreGPU 1.x on this machine alone")
     ] = None
     worker_invite: Annotated[bool, Meta(title="Invite for a worker of this machine")] = False
+
+    @classmethod
+    def checked(cls, **fields: Any) -> ServeConfig:
+        """From what a person typed; raises `InvalidRequest` for a value that cannot be."""
+        try:
+            config = msgspec.convert(fields, cls)
+            config.name.encode()
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(f"a setting of the pool is wrong: {error}", "see `moregpu serve --help`") from error
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(
+                "the pool's name is no text: this terminal or script writes another encoding", "write it in UTF-8"
+            ) from error
+        return config
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +135,7 @@ async def serve(
     stop: asyncio.Event | None = None,
     leaving: Callable[[], None] | None = None,
 ) -> None:
-    """Run a coordinator until `stop` is set, or, without it, until SIGINT or SIGTERM.
+    """Run a coordinator until `stop` is set, or, without it, until a signal asks for it.
 
     `ready` is called once, when the port listens and everything that came from before is recovered; `leaving` once,
     on a thread, when it is to stop and still serves. Raises the errors of `open_state`, `PortInUse`, `InvalidRequest`
@@ -371,16 +386,20 @@ def _private_umask() -> Generator[None]:
 
 @contextlib.contextmanager
 def _signals(ending: asyncio.Event) -> Generator[None]:
-    """SIGINT and SIGTERM end the coordinator in order; a second one ends it as the system does."""
+    """A signal that asks for it ends the coordinator in order; a second one ends it as the system does.
+
+    Not a second SIGHUP: of a terminal that is closed, the system and its shell tell one after the other.
+    """
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = ending_signals()
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     previous = {number: signal.getsignal(number) for number in numbers}
 
     def told(number: int, _frame: object) -> None:
-        signal.signal(number, previous[signal.Signals(number)])
+        if number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, previous[signal.Signals(number)])
         loop.call_soon_threadsafe(ending.set)
 
     for number in numbers:

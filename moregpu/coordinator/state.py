@@ -114,6 +114,7 @@ def open_state(
         if description is None:
             return _made(path, lock, store, entropy)
         _check_place(path, description)
+        _check_database(path)
         wrap_key = _wrap_key(description, store)
         keys = PoolKeys.load(_unsealed(path, wrap_key, description.id))
         if description.path != str(path) or description.inode != path.stat().st_ino:
@@ -132,6 +133,14 @@ def sealed_under(path: Path, tokens: TokenStore | None = None) -> tuple[str, byt
     if description is None:
         raise StateRefused(f"{path} holds no pool that was finished", "start it once: moregpu serve")
     return description.id, _wrap_key(description, tokens if tokens is not None else TokenStore(path / "secrets"))
+
+
+def check_state(path: Path, tokens: TokenStore | None = None) -> None:
+    """Look whether a state folder would open, and change nothing. Raises what `open_state` does, but for its lock."""
+    check_private(path)
+    _check_files(path)
+    sealed_under(path, tokens)
+    _check_database(path)
 
 
 @contextlib.contextmanager
@@ -236,6 +245,16 @@ def _check_place(path: Path, description: _Description) -> None:
         raise StateRefused(
             f"{path} is a copy of {description.path}: two coordinators with one identity would break both pools",
             f'if the other one is gone for good: change "path" in {path / "pool.json"} to "{path}"',
+        )
+
+
+def _check_database(path: Path) -> None:
+    """A pool that listened once has a database. Without it another would begin here under its name, and say nothing."""
+    database = path / "pool.sqlite"
+    if (path / "listening.json").exists() and not (database.exists() and database.stat().st_size):
+        raise StateRefused(
+            f"{path} holds a pool, but its database is {'empty' if database.exists() else 'gone'}",
+            "restore the pool from a backup; a new one takes a folder of its own: moregpu serve --state DIR",
         )
 
 

@@ -15,6 +15,10 @@ from pathlib import Path
 from moregpu.errors import StateRefused
 
 _HAS_MODES = sys.platform != "win32"
+_MARKS = ("pool.json", "enrolment.json", "profiles")
+"""What lies in folders of MoreGPU's own, or beside them."""
+
+_ELSEWHERE = "it is no folder of MoreGPU's own: name one inside it, such as '{}/moregpu'"
 
 
 def private_folder(path: Path) -> Path:
@@ -32,15 +36,41 @@ def check_private(path: Path) -> None:
         return
     if found.st_uid != os.getuid():
         raise StateRefused(
-            f"{path} belongs to another user (uid {found.st_uid}, this is {os.getuid()})",
-            f"run as that user, or: chown -R {os.getuid()} '{path}'",
+            f"{path} belongs to another user (uid {found.st_uid}, this is {os.getuid()})", _other_owner(path, found)
         )
     if found.st_mode & 0o077:
         wanted = "700" if stat.S_ISDIR(found.st_mode) else "600"
         raise StateRefused(
             f"{path} can be read or changed by others (mode {stat.S_IMODE(found.st_mode):o}, expected {wanted})",
-            f"chmod {wanted} '{path}', and think of who may have read it meanwhile",
+            f"chmod {wanted} '{path}', and think of who may have read it meanwhile"
+            if _may_be_ours(path, found)
+            else _ELSEWHERE.format(path),
         )
+
+
+def _other_owner(path: Path, found: os.stat_result) -> str:
+    """What to do about somebody else's: never to take from a service of theirs, or from everybody, what is theirs."""
+    if not _may_be_ours(path, found):
+        return _ELSEWHERE.format(path)
+    run = f"run as that user: sudo -u '#{found.st_uid}' …"
+    return run if os.getuid() == 0 else f"{run}, or: sudo chown -R {os.getuid()} '{path}'"
+
+
+def _may_be_ours(path: Path, found: os.stat_result) -> bool:
+    """Whether a place is MoreGPU's own, so that its rights may be changed; not one like /tmp, /srv or a whole home."""
+    if not stat.S_ISDIR(found.st_mode):
+        return True
+    if found.st_mode & stat.S_ISVTX:
+        return False
+    place = path.absolute()
+    ours, home = os.environ.get("MOREGPU_HOME", ""), os.environ.get("HOME", "")
+    if (ours and place.is_relative_to(ours)) or (home and place != Path(home) and place.is_relative_to(home)):
+        return True
+    try:
+        marked = any((folder / mark).exists() for folder in (place, place.parent) for mark in _MARKS)
+        return marked or (place / "lock").is_file() or not any(place.iterdir())
+    except OSError:
+        return False
 
 
 def write_private(path: Path, data: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,6 +30,12 @@ def read_section(name: str) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise NotConfigured(f"`{name}` in {paths.config_file()} is no section", f"write [{name}] on a line of its own")
     return table
+
+
+def part_folder(part: str) -> Path:
+    """State of the coordinator (`pool`) or of the worker here: where its section says, or the usual place."""
+    named = read_section(part).get("state")
+    return Path(named).expanduser().absolute() if named and isinstance(named, str) else paths.state_folder(part)
 
 
 def write_section(name: str, values: Mapping[str, Value]) -> None:

@@ -1,8 +1,8 @@
 """The lines that people hand over: a worker's invite (`MGPU1-…`), a client's line (`MGPUC1-…`), and client tokens.
 
 A line is its prefix and Crockford base32 of a body: u16 length of the body, fields, then 5 bytes of checksum, BLAKE3
-over prefix and body. Spaces, line breaks, dashes and lower case do no harm, nor do I, L, O for 1, 1, 0. To the byte in
-`docs/protocol.md`. A line is a secret: never in an argument list, a URL, a log.
+over prefix and body. Spaces, line breaks, dashes, quotes around it and lower case do no harm, nor do I, L, O for 1, 1,
+0. To the byte in `docs/protocol.md`. A line is a secret: never in an argument list, a URL, a log.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from msgspec import Meta
 
 from moregpu import ids
 from moregpu.errors import InviteRefused, Unauthorized, VersionMismatch
-from moregpu.wire.text import NAME_LIMIT, clean
+from moregpu.wire.text import NAME_LIMIT, UNSAFE, clean
 
 INVITE_PREFIX = "MGPU1-"
 CLIENT_PREFIX = "MGPUC1-"
 MAX_ADDRESSES = 4
 MAX_LINE_CHARACTERS = 4_000
 CHECKSUM_BYTES = 5
+_AROUND = "\"'`´“”„‚‘’«»‹›<>()[]{}*.,;:"
 _TOKEN = re.compile(r"mgt_([0-9A-Za-z]{8})_[0-9A-Za-z_-]{43}")
 
 Addresses = Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_ADDRESSES)]
@@ -113,6 +114,26 @@ def parse_client_line(text: str) -> ClientLine:
     return ClientLine(addresses=addresses, pin=pin, token=token)
 
 
+def pasted(text: str) -> str:
+    """A line or token without what copying adds: white space, what cannot be seen, and quotes around it.
+
+    Mail and chats put them there, and so do files of variables, whose readers differ in whether they take them off.
+    """
+    return UNSAFE.sub("", "".join(text.split())).strip(_AROUND)
+
+
+def lacks_its_end(text: str) -> bool:
+    """Whether it begins as an invite or a client's line does, and more of it must follow."""
+    line = pasted(text).upper()
+    for prefix in (INVITE_PREFIX, CLIENT_PREFIX):
+        if line.startswith(prefix):
+            try:
+                _disarm(text, prefix, "")
+            except InviteRefused as error:
+                return error.detail == _CUT_OFF
+    return False
+
+
 def secret_hash(secret: bytes) -> bytes:
     """BLAKE2b-256 of an invite's secret: all that the coordinator keeps of it."""
     return hashlib.blake2b(secret, digest_size=32).digest()
@@ -144,6 +165,7 @@ def token_hash(token: str) -> bytes:
 
 # ---- armour ----------------------------------------------------------------------------------------------------------
 
+_CUT_OFF = "The line is cut off: its end is missing"
 _INVITE_HINT = "Copy the whole line that `moregpu invite` printed, or ask for a new one"
 _CLIENT_HINT = "Copy the whole line that `moregpu token create` printed, or make a new one"
 
@@ -158,7 +180,7 @@ def _armour(prefix: str, fields: bytes) -> str:
 def _disarm(text: str, prefix: str, hint: str) -> bytes:
     if len(text) > MAX_LINE_CHARACTERS:
         raise InviteRefused("That is far longer than any such line", hint)
-    line = "".join(text.split()).upper()
+    line = pasted(text).upper()
     _check_kind(line, prefix, hint)
     characters = line[len(prefix) :].replace("-", "")
     try:
@@ -169,7 +191,7 @@ def _disarm(text: str, prefix: str, hint: str) -> bytes:
     body = (number >> spare).to_bytes(5 * len(characters) // 8, "big")
     expected = 2 + int.from_bytes(body[:2], "big") + CHECKSUM_BYTES
     if len(body) < 2 or len(body) < expected:
-        raise InviteRefused("The line is cut off: its end is missing", hint)
+        raise InviteRefused(_CUT_OFF, hint)
     content, checksum = body[:-CHECKSUM_BYTES], body[-CHECKSUM_BYTES:]
     spare_set = spare >= 5 or number & (1 << spare) - 1  # a whole character too many, or bits that stand for nothing
     if len(body) > expected or spare_set or checksum != _checksum(prefix, content):

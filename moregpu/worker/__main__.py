@@ -14,7 +14,7 @@ import threading
 
 from moregpu.errors import MoreGPUError
 from moregpu.wire.text import clean
-from moregpu.worker.config import WorkerConfig
+from moregpu.worker.config import WorkerConfig, kept_settings
 from moregpu.worker.enrol import find_invite
 from moregpu.worker.home import has_joined, wait_until_left, worker_folder
 from moregpu.worker.supervisor import STOP_S, run_worker
@@ -22,20 +22,23 @@ from moregpu.worker.supervisor import STOP_S, run_worker
 
 def main(arguments: list[str] | None = None) -> int:
     """Run it; returns the exit status."""
-    defaults = WorkerConfig()
-    parser = argparse.ArgumentParser(prog="python -m moregpu.worker", description="Run a worker of a MoreGPU pool.")
-    parser.add_argument("--state", default=defaults.state, help="state folder")
-    parser.add_argument("--name", default=defaults.name, help="name (default: the machine's)")
-    parser.add_argument("--cores", type=int, default=defaults.cores, help="CPU cores to lend (default: all but one)")
-    parser.add_argument("--ceiling", type=float, default=defaults.ceiling, help="highest share of a device (0.85)")
-    parser.add_argument("--schedule", default=defaults.schedule, help="always, 22:00-07:00, …")
-    parser.add_argument("--engine", default=defaults.engine, help="auto, gpu (a software adapter, too) or cpu")
-    parser.add_argument("--device", default=defaults.device, help="only graphics adapters whose key begins so")
+    parser = argparse.ArgumentParser(
+        prog="python -m moregpu.worker",
+        description="Run a worker of a MoreGPU pool. What is not given is as [worker] of config.toml says.",
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("--state", help="state folder")
+    parser.add_argument("--name", help="name (default: the machine's)")
+    parser.add_argument("--cores", type=int, help="CPU cores to lend (default: all but one)")
+    parser.add_argument("--ceiling", type=float, help="highest share of a device (0.85)")
+    parser.add_argument("--schedule", help="always, 22:00-07:00, …")
+    parser.add_argument("--engine", help="auto, gpu (a software adapter, too) or cpu")
+    parser.add_argument("--device", help="only graphics adapters whose key begins so")
     parser.add_argument("--until-closed", action="store_true", help="leave when standard input closes")
     given = vars(parser.parse_args(arguments))
-    stop = threading.Event() if given.pop("until_closed") else None
+    stop = threading.Event() if given.pop("until_closed", False) else None
     try:
-        config = WorkerConfig.checked(**given)
+        config = WorkerConfig.checked(**{**kept_settings(), **given})
         folder = worker_folder(config.state)
         typed = None if stop is None else io.StringIO(sys.stdin.readline())
         if stop is not None:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from moregpu.errors import InvalidRequest
+from moregpu.platform.settings import read_section
 from moregpu.wire.schedule import parse_schedule
 from moregpu.worker.adapters import EngineChoice
 from moregpu.workloads import KINDS
@@ -19,6 +20,18 @@ YIELD_VARIABLE = "MOREGPU_YIELD"
 def _yields() -> bool:
     """MOREGPU_YIELD=off: a machine that nobody sits at keeps to its ceiling and schedule alone."""
     return os.environ.get(YIELD_VARIABLE, "").lower() not in ("off", "0", "no", "false")
+
+
+def kept_settings() -> dict[str, Any]:
+    """What `[worker]` of `config.toml` says to a worker that somebody starts. Raises `NotConfigured`.
+
+    Not that it is paused: that is the tray's, which can be told to go on, and whoever types `join` wants it to work.
+    """
+    kept = read_section("worker")
+    kept.pop("paused", None)
+    if YIELD_VARIABLE in os.environ:
+        kept.pop("yields", None)
+    return kept
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -143,6 +143,8 @@ class Connections:
             turn += 1  # the next address, or the other key
             self._give_up_before_enrolment(error, turn)
             self.trouble = error.detail
+            if isinstance(error, HandshakeFailed) and not is_next:
+                self.trouble += f". {error.hint}"  # nothing that comes by itself mends it
             wait_s = OTHER_VERSION_S if isinstance(error, VersionMismatch) else None
         finally:
             self.is_open = False

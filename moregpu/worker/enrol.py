@@ -10,7 +10,7 @@ from typing import TextIO
 from moregpu.errors import InviteRefused, NotConfigured
 from moregpu.platform.private import read_private
 from moregpu.wire.identity import fingerprint
-from moregpu.wire.invite import INVITE_PREFIX, MAX_LINE_CHARACTERS, Invite, parse_invite
+from moregpu.wire.invite import INVITE_PREFIX, MAX_LINE_CHARACTERS, Invite, parse_invite, pasted
 from moregpu.worker.home import WorkerHome
 
 TOKEN_VARIABLE = "MOREGPU_TOKEN"  # noqa: S105 — the variable's name
@@ -37,7 +37,7 @@ def find_invite(file: Path | None = None, typed: TextIO | None = None) -> Invite
             raise NotConfigured(f"there is no file {file}", "name the file that holds the invite")
         return parse_invite(data.decode(errors="replace"))
     variable = os.environ.get(TOKEN_VARIABLE, "")
-    if variable.upper().startswith(INVITE_PREFIX):
+    if pasted(variable).upper().startswith(INVITE_PREFIX):
         return parse_invite(variable)
     typed = sys.stdin if typed is None else typed
     if typed is None or typed.isatty():  # a service may have no standard input at all

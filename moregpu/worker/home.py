@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import fcntl
 import logging
 import os
@@ -22,9 +23,9 @@ from pathlib import Path
 import msgspec
 
 from moregpu.errors import NotConfigured, StateRefused, VersionMismatch
-from moregpu.platform import paths
 from moregpu.platform.private import private_folder, read_private, write_private
 from moregpu.platform.secrets import TokenStore
+from moregpu.platform.settings import part_folder
 from moregpu.wire.identity import WorkerKeys, fingerprint
 from moregpu.wire.invite import Invite
 from moregpu.wire.messages import Welcome
@@ -64,7 +65,7 @@ class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
 
 def worker_folder(state: str) -> Path:
     """The state folder that a setting names, or the usual one."""
-    return Path(state).expanduser().absolute() if state else paths.state_folder("worker")
+    return Path(state).expanduser().absolute() if state else part_folder("worker")
 
 
 def has_joined(folder: Path) -> bool:
@@ -270,9 +271,10 @@ def _decoded(data: bytes, folder: Path) -> Enrolment:
 
 
 def _unwritable(folder: Path, error: OSError) -> StateRefused:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return StateRefused(
         f"{folder} cannot be written: {error.strerror or error}",
-        "free some space, or give the worker another folder (--state)",
+        f"{'free some space' if full else 'mend its rights'}, or give the worker another folder (--state)",
     )
 
 

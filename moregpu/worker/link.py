@@ -133,7 +133,8 @@ class Link:
                 raise Unavailable(f"{address} has no time for a new worker now", "It is tried again") from error
             raise HandshakeFailed(
                 f"{address} could not prove that it is this pool",
-                "Somebody else may listen there, or the pool was set up anew: ask its admin for a new invite",
+                "Somebody else may listen there, or its key was changed: ask its admin for a new invite; moregpu join "
+                "--invite-file FILE takes it",
             ) from error
         secure = socket.transport.get_extra_info("ssl_object")
         der = secure.getpeercert(binary_form=True) if secure is not None else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ import msgspec
 
 from moregpu.errors import MoreGPUError
 from moregpu.platform import logs
+from moregpu.platform.signals import ending_signals
 from moregpu.wire.text import clean
 from moregpu.worker.agent import Agent
 from moregpu.worker.config import WorkerConfig
@@ -51,9 +51,9 @@ def main() -> None:
 
 
 async def run_agent(agent: Agent) -> None:
-    """Run an agent; SIGINT, SIGTERM and SIGHUP make it hand back its work and leave."""
+    """Run an agent; a signal that asks it to end makes it hand back its work and leave."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ending_signals():
         loop.add_signal_handler(number, agent.stop)
     await agent.run()
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from moregpu.platform.signals import ending_signals
 from moregpu.worker.config import WorkerConfig
 from moregpu.worker.enrol import enrol
 from moregpu.worker.home import WorkerHome, worker_folder
@@ -50,7 +51,7 @@ def run_worker(config: WorkerConfig, invite: Invite | None = None, *, stop: thre
     Args:
         config: how the worker is set up.
         invite: for a worker that has not joined yet.
-        stop: ends it from another thread. On the main thread SIGINT, SIGTERM and SIGHUP do, too.
+        stop: ends it from another thread. On the main thread the signals that ask a process to end do, too.
 
     Raises:
         MoreGPUError: what is wrong before anything runs (`NotConfigured`, `StateRefused`, `InvalidRequest`).
@@ -172,8 +173,7 @@ def _signals_call(ask: Callable[[], None]) -> Generator[None]:
     def handle(_number: int, _frame: FrameType | None) -> None:
         ask()
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, handle) for number in numbers}
+    before = {number: signal.signal(number, handle) for number in ending_signals()}
     try:
         yield
     finally:

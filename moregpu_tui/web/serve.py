@@ -22,6 +22,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from moregpu.errors import PortInUse
 from moregpu.platform.paths import state_folder
 from moregpu.platform.private import write_private
+from moregpu.platform.signals import ending_signals
 from moregpu_tui.options import Options
 from moregpu_tui.web.door import Door
 from moregpu_tui.web.look import look
@@ -113,7 +114,7 @@ class Doorway(Server):
 
 async def _serve(server: Doorway, listener: socket.socket, consoles: Consoles, link: str) -> int:
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ending_signals():
         loop.add_signal_handler(number, server.end, number)
     sys.stdout.write(f"the console is at {link} for the first browser that opens it; ctrl+c ends it\n")
     sys.stdout.flush()

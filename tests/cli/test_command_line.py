@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from moregpu.cli.main import COMMANDS
+from moregpu.cli.main import COMMANDS, of_this_machine
 
 
 def moregpu(*arguments: str, home: Path, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -207,3 +208,44 @@ def test_an_unknown_kernel_is_refused_with_the_list_of_those_that_exist(home: Pa
     shown = moregpu("submit", "matmull", "--size", "4", home=home)
     assert shown.returncode == 2
     assert "matmul" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve", "--port", "0"], ["join"], ["leave", "--yes"], ["config", "set", "worker.ceiling", "0.5"],
+        ["config", "show"], ["workers"], ["login", "--forget"], ["setup"], ["token", "create", "--local"],
+    ],
+)  # fmt: skip
+def test_a_home_that_cannot_be_used_is_named_in_one_line(tmp_path: Path, arguments: list[str]) -> None:
+    """Where home is another user's or read-only, each of them was a traceback."""
+    home = tmp_path / "home"
+    home.write_text("no folder")
+    shown = moregpu(*arguments, home=home)
+    assert shown.returncode == 9, shown.stderr
+    assert "Traceback" not in shown.stderr
+    assert f"{home}" in shown.stderr
+    assert "→" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["join", "--invite-file"], ["pool", "restore", "file", "--passphrase-file"]], ids=["join", "restore"]
+)
+def test_a_folder_in_the_place_of_a_secrets_file_is_no_traceback(
+    home: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o700)
+    shown = moregpu(*arguments, str(folder), "--json", home=home)
+    assert shown.returncode == 9
+    assert str(folder) in json.loads(shown.stdout)["error"]["detail"]
+    assert "Traceback" not in shown.stderr
+
+
+def test_places_that_may_not_be_used_are_told_and_mistakes_of_ours_are_not() -> None:
+    for number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        told = of_this_machine(OSError(number, os.strerror(number), "/there"))
+        assert told is not None
+        assert told.detail == f"/there cannot be used: {os.strerror(number)}"
+    assert of_this_machine(ConnectionRefusedError(errno.ECONNREFUSED, "refused")) is None
+    assert of_this_machine(FileNotFoundError(errno.ENOENT, "no such file", "/there")) is None

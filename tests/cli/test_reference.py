@@ -29,7 +29,7 @@ def test_the_page_is_what_the_commands_say() -> None:
 def test_every_command_has_a_sentence_and_every_option_one() -> None:
     for command in reference.commands():
         assert command.help.endswith((".", "`", "-o z.npy")) or "\n" in command.help, command.words
-        assert all(help for _, help in command.arguments), command.words
+        assert all(help for _, help, _ in command.arguments), command.words
         assert all(help for _, _, help, _ in command.options), command.words
 
 
@@ -53,6 +53,8 @@ def test_completion_knows_every_command_and_option() -> None:
         (("worker", "set", "--ce"), {"--ceiling"}),
         (("jobs", "--st"), {"--state"}),
         (("workers", "--json", "--pro"), {"--profile"}),
+        (("pool", "rotate", "fi"), {"finish"}),
+        (("completion", "po"), {"powershell"}),
         (("worker", ""), {"pause", "resume", "drain", "approve", "set", "remove"}),  # and no file
         (("submit", "relu", "two"), {"two words.npy"}),
     ],

@@ -47,6 +47,13 @@ def test_of_a_fleet_that_is_meant_some_are_said() -> None:
     assert (refused.value.hint or "").count("w-") == LISTED
 
 
+@pytest.mark.parametrize("typed", ["", "w", "w-", " "])
+def test_the_only_worker_is_not_meant_by_nothing(typed: str) -> None:
+    """`moregpu worker remove "$WORKER" --yes`, with a variable that was never set, revoked it for good."""
+    with pytest.raises(NotFound):
+        find_one(FLEET[:1], typed)
+
+
 def test_what_is_not_there_is_said() -> None:
     with pytest.raises(NotFound):
         find_one(FLEET, "zoe")

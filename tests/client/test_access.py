@@ -69,6 +69,20 @@ def test_arguments_win_over_the_environment_and_that_over_profiles(home: Path, m
     assert find_access(profile="local").addresses == ("127.0.0.1:1",)
 
 
+@pytest.mark.parametrize("around", ['"{}"', "'{}'", "{}\r\n"])
+def test_quotes_that_a_file_of_variables_left_are_no_part_of_a_token(
+    home: Path, monkeypatch: pytest.MonkeyPatch, around: str
+) -> None:
+    """`docker run --env-file` hands them on, where a shell and systemd take them off."""
+    monkeypatch.setenv(
+        "MOREGPU_ADMIN_TOKEN", around.format(ClientLine(addresses=("pool:1",), pin=PIN, token=TOKEN).line())
+    )
+    assert find_access() == Access(addresses=("pool:1",), token=TOKEN, pin=PIN)
+    monkeypatch.setenv("MOREGPU_ADMIN_TOKEN", around.format(TOKEN))
+    monkeypatch.setenv("MOREGPU_URL", "https://pool:2")
+    assert find_access().token == TOKEN
+
+
 @pytest.mark.parametrize("variable", ["MOREGPU_URL", "MOREGPU_BASE", "MOREGPU_SERVER"])
 def test_all_three_names_of_the_url_are_read(home: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "wss://pool:2")

@@ -34,6 +34,12 @@ def test_a_number_of_another_library_is_the_number(write: Any, number: Any) -> N
     )
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_name_that_was_not_given_is_no_path_of_something_else(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="it is empty"):
+        path_of("jobs", name)
+
+
 @pytest.mark.parametrize("number", [np.int64(7), np.uint8(7), np.array(7)])
 def test_so_is_a_whole_one(number: Any) -> None:
     assert packed(KernelSpec(operation="relu", size=number)) == packed(KernelSpec(operation="relu", size=7))

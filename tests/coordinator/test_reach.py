@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moregpu.coordinator.reach import MAX_ADDRESSES, host_of, listening_sockets, reach
+from moregpu.coordinator.reach import MAX_ADDRESSES, host_of, listening_sockets, plain_loopback_sockets, reach
 from moregpu.errors import InvalidRequest, PortInUse
 from moregpu.wire.invite import split_address
 
@@ -69,6 +69,8 @@ def test_a_taken_port_is_said_with_another_to_try() -> None:
     try:
         with pytest.raises(PortInUse, match=rf"port {port}.*--port {port + 1}"):
             listening_sockets("127.0.0.1", port)
+        with pytest.raises(PortInUse, match=rf"port {port}.*--insecure-loopback {port + 1}"):
+            plain_loopback_sockets(port)
     finally:
         first.close()
     (again,) = listening_sockets("127.0.0.1", port)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
 from collections.abc import Iterator
@@ -138,3 +139,74 @@ def frozen(*processes: psutil.Process, seconds: float = 3.0) -> Iterator[None]:
     finally:
         for process in processes:
             os.kill(process.pid, signal.SIGCONT)
+
+
+# ---- what ends with what ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM])
+def test_no_worker_of_a_coordinator_outlives_it_however_it_ends(local: LoopbackPool, number: signal.Signals) -> None:
+    """Else it lends the machine for ever, to whatever answers there next, and no Ctrl-C of anybody's reaches it."""
+    with hang_ups_are(signal.SIG_DFL):
+        local.start_coordinator("--worker")
+    with local.connect() as pool:
+        until(lambda: [worker for worker in pool.workers() if worker.state == "online"])
+    assert local.coordinator is not None
+    coordinator = psutil.Process(local.coordinator.pid)
+    processes = [coordinator, *coordinator.children(recursive=True)]
+    assert any("moregpu.worker" in process.cmdline() for process in processes)
+    coordinator.send_signal(number)
+    if number == signal.SIGHUP:  # the system tells it of its terminal's end, and so does the shell
+        coordinator.send_signal(number)
+    until(lambda: not any(runs(process) for process in processes))
+    if number != signal.SIGKILL:
+        assert "the coordinator stopped" in (local.home / "logs" / "coordinator.log").read_text()
+
+
+def test_what_mends_a_lost_admin_token_names_the_state_that_it_is_for(local: LoopbackPool) -> None:
+    """Without it, the command that is shown makes a token of another pool, or of none."""
+    local.start_coordinator()
+    usual = local.run("token", "create", "--local", "--role", "admin")
+    assert usual.returncode == 0
+    assert "--local --role admin\n" in local.log("coordinator")
+    local.stop()
+    elsewhere = local.home / "somewhere else"
+    started = local._start("elsewhere", ["serve", "--port", "0", "--state", str(elsewhere)])
+    until(lambda: "Lost the admin line" in local.log("elsewhere"))
+    (line,) = [line for line in local.log("elsewhere").splitlines() if line.startswith("Lost the admin line")]
+    assert local.run(*shlex.split(line.partition("moregpu ")[2])).returncode == 0
+    assert list((elsewhere / "tokens").iterdir())
+    assert started.poll() is None
+
+
+def test_what_nohup_started_ignores_the_end_of_its_terminal(local: LoopbackPool) -> None:
+    with hang_ups_are(signal.SIG_IGN):
+        local.start_coordinator()
+        local.start_worker("anna")
+    local.wait_for_workers("anna")
+    for started in (local.coordinator, local.workers["anna"]):
+        assert started is not None
+        process = psutil.Process(started.pid)
+        for each in (process, *process.children()):
+            assert ignored(each) & 1 << signal.SIGHUP - 1, each
+
+
+@contextmanager
+def hang_ups_are(handler: signal.Handlers) -> Iterator[None]:
+    """Let what is started inside begin with this; the tests themselves may run under nohup."""
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def ignored(process: psutil.Process) -> int:
+    """The signals that a process ignores, as bits."""
+    (line,) = [line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "SigIgn" in line]
+    return int(line.split()[1], 16)
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether it is there and has not ended."""
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

@@ -76,3 +76,37 @@ def test_what_belongs_to_another_user_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_not_there_reads_as_nothing(tmp_path: Path) -> None:
     assert read_private(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize("name", ["shared", "full"])
+def test_no_hint_takes_a_place_from_those_who_share_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """`serve --state /tmp` said: chmod 700 '/tmp', and to other users: chown -R 1000 '/tmp'."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MOREGPU_HOME", raising=False)
+    place = tmp_path / name
+    place.mkdir()
+    if name == "full":
+        (place / "somebody's").touch()
+    place.chmod(0o1777 if name == "shared" else 0o755)
+    for user in (os.getuid(), os.getuid() + 1):
+        monkeypatch.setattr(os, "getuid", lambda user=user: user)
+        with pytest.raises(StateRefused) as refused:
+            check_private(place)
+        assert "chmod" not in refused.value.hint and "chown" not in refused.value.hint
+        assert f"'{place}/moregpu'" in refused.value.hint
+
+
+def test_another_user_is_told_whom_to_run_as_and_root_never_to_take_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_private(tmp_path / "state" / "pool.json", b"{}")
+    found = os.stat_result((0o40700, 0, 0, 1, 998, 998, 0, 0, 0, 0))  # a service's
+    monkeypatch.setattr(Path, "stat", lambda *_, **__: found)
+    for user, takes in ((0, False), (1000, True)):
+        monkeypatch.setattr(os, "getuid", lambda user=user: user)
+        with pytest.raises(StateRefused) as refused:
+            check_private(tmp_path / "state")
+        assert "sudo -u '#998'" in refused.value.hint
+        assert ("chown" in refused.value.hint) is takes

@@ -354,6 +354,7 @@ def served(
     server = psutil.Popen(
         [sys.executable, "-m", "moregpu_tui", "--web", *arguments],
         stdout=subprocess.PIPE, stderr=(folder / "stderr").open("wb"), text=True, env=os.environ | own,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # tests may run under nohup
     )  # fmt: skip
     try:
         line = server.stdout.readline()

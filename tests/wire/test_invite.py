@@ -75,6 +75,16 @@ def test_spaces_lines_dashes_and_small_letters_do_no_harm(invite: Invite, chance
     assert parse_invite(head + "-".join(re.findall(".{1,5}", body))) == invite
 
 
+@pytest.mark.parametrize(
+    "around", ['"{}"', "'{}'", "`{}`", "“{}”", "<{}>", "({}).", "**{}**", "\ufeff{}\r\n", "\u200b{}\u2060", ' "{}" ']
+)
+def test_what_copying_puts_around_a_line_does_no_harm(around: str) -> None:
+    assert parse_invite(around.format(INVITE.line())) == INVITE
+    assert parse_client_line(around.format(CLIENT.line())) == CLIENT
+    broken = INVITE.line()[:40] + "\u200b" + INVITE.line()[40:]
+    assert parse_invite(around.format(broken)) == INVITE
+
+
 def test_letters_that_look_like_digits_are_read_as_them() -> None:
     line = INVITE.line()
     body = line[6:].replace("1", "I").replace("0", "O")

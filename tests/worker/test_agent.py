@@ -13,6 +13,7 @@ import msgspec
 import psutil
 import pytest
 import uvloop
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from moregpu.errors import (
     HandshakeFailed,
@@ -350,6 +351,15 @@ def test_a_revoked_worker_ends_with_the_coordinators_words(tmp_path: Path) -> No
         coordinator.cut()
         with pytest.raises(Unauthorized, match="revoked"):
             await machine.end()
+
+    tell(tmp_path, story)
+
+
+def test_a_worker_that_missed_the_change_of_the_pools_key_says_what_mends_that(tmp_path: Path) -> None:
+    async def story(coordinator: Coordinator, machine: Machine) -> None:
+        coordinator.keys.replace_sessions(X25519PrivateKey.generate(), None)
+        coordinator.cut()
+        await coordinator.until(lambda: any("--invite-file" in status.line for status in machine.seen))
 
     tell(tmp_path, story)
 

@@ -333,7 +333,7 @@ def test_the_words_of_the_pool_stand_before_its_name(tmp_path: Path, way: str) -
         ways: dict[str, Callable[[], subprocess.CompletedProcess[str]]] = {
             "standard input": lambda: join(tmp_path, given=line.lower()),
             "file": lambda: join(tmp_path, "--invite-file", str(folder / "invite.txt")),
-            "variable": lambda: join(tmp_path, MOREGPU_TOKEN=line),
+            "variable": lambda: join(tmp_path, MOREGPU_TOKEN=f'"{line}"'),  # as docker's --env-file hands it on
         }
         try:
             return await asyncio.to_thread(ways[way])

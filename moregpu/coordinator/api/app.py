@@ -14,7 +14,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from moregpu.coordinator.api.ask import Answer, Ask, ClientGone, Stream
 from moregpu.coordinator.api.compat.doors import error_body
 from moregpu.coordinator.api.guard import check_origin, check_plain
-from moregpu.coordinator.api.problems import PROBLEM_JSON, MethodNotAllowed, encoded, problem, problem_headers
+from moregpu.coordinator.api.problems import (
+    PROBLEM_JSON,
+    MethodNotAllowed,
+    encoded,
+    failed,
+    problem,
+    problem_headers,
+)
 from moregpu.coordinator.api.services import Services
 from moregpu.coordinator.api.socket import SocketAsk
 from moregpu.coordinator.api.table import DOORS, SOCKETS, Door, SocketDoor, admit, admit_to_job
@@ -82,10 +89,10 @@ class _Guard:
                 log.warning("an answer was cut off", extra=facts(path=scope["path"][:200], why=str(error)))
             else:
                 await _answer_problem(ask, error if isinstance(error, MoreGPUError) else Unavailable())
-        except Exception:  # noqa: BLE001 — logged with its traceback; the caller gets a mark to ask about
+        except Exception as error:  # noqa: BLE001 — logged with its traceback; the caller gets a mark to ask about
             mark = _noted(scope)
             if not ask.started:
-                await _answer_problem(ask, MoreGPUError("the coordinator failed at this", f"its log has it: {mark}"))
+                await _answer_problem(ask, failed(error, mark))
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         ask = SocketAsk(scope, receive, send, self._services)

@@ -34,7 +34,7 @@ async def withdraw(ask: Ask) -> Answer:
     """Withdraw an invite; workers that used it stay."""
     id = ids.normalise(ask.params["id"])
     if not await ask.services.desk.store.drop_invite(id):
-        raise NotFound(f"there is no invite {id[:40]!r}", "GET /v1/invites lists them")
+        raise NotFound(f"there is no invite {id[:40]!r}", "`moregpu invite --list` shows them")
     return Answer(status=204)
 
 

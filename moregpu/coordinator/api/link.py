@@ -20,7 +20,7 @@ import msgspec
 from moregpu.coordinator.api.ask import SEND_S
 from moregpu.coordinator.api.events import close_quietly
 from moregpu.coordinator.api.follow import Follower
-from moregpu.coordinator.api.problems import problem
+from moregpu.coordinator.api.problems import failed, problem
 from moregpu.coordinator.api.scopes import admit_spec
 from moregpu.coordinator.api.socket import SocketAsk
 from moregpu.coordinator.store.protocol import JobRow
@@ -179,11 +179,10 @@ class Link:
             await self._serve(asked, packed)
         except MoreGPUError as error:
             self._tell(Refused(id=asked.id, problem=problem(error)), packed)
-        except Exception:  # logged with its traceback; the other requests of this link go on
+        except Exception as error:  # logged with its traceback; the other requests of this link go on
             mark = secrets.token_hex(4)
             log.exception("a request on a link failed", extra=facts(mark=mark, request=type(asked).__name__))
-            error = MoreGPUError("the coordinator failed at this", f"its log has it: {mark}")
-            self._tell(Refused(id=asked.id, problem=problem(error)), packed)
+            self._tell(Refused(id=asked.id, problem=problem(failed(error, mark))), packed)
 
     async def _serve(self, asked: ToLink, packed: bool) -> None:
         match asked:

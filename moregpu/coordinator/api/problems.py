@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+
 import msgspec
 
-from moregpu.errors import InvalidRequest, MoreGPUError, TooManyRequests, Unauthorized, Unavailable
+from moregpu.errors import InvalidRequest, MoreGPUError, OutOfSpace, TooManyRequests, Unauthorized, Unavailable
 from moregpu.wire.api import Problem
 
 PROBLEM_JSON = "application/problem+json"
@@ -49,6 +51,16 @@ def problem(error: MoreGPUError, status: int | None = None) -> Problem:
         detail=error.detail,
         hint=error.hint,
     )
+
+
+def failed(error: Exception, mark: str) -> MoreGPUError:
+    """What a caller is told of an error that no part of the coordinator understood; its log has it under this mark."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", -1)):
+        return OutOfSpace(
+            "the disk of the coordinator's state folder is full; nothing of this was kept",
+            "free some space there, then try again",
+        )
+    return MoreGPUError("the coordinator failed at this", f"its log has it: {mark}")
 
 
 def problem_headers(error: MoreGPUError) -> list[tuple[bytes, bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 from pathlib import Path
@@ -182,6 +183,24 @@ def test_the_session_key_rotates_in_two_steps_that_outlive_a_restart(config: Ser
         assert third.services.keys.cs_pub.hex() == begun["next_session_key"]
         rotate(third, "begin")
         assert rotate(third, "cancel").json()["session_key"] == begun["next_session_key"]
+
+
+def test_hints_are_what_an_admin_can_type(pool: Pool) -> None:
+    """They were calls of the HTTP API, to whoever had typed a command."""
+    finish = pool.ask("POST", "/v1/pool/rotate", pool.admin, {"action": "finish"}).json()
+    assert "moregpu pool rotate begin" in finish["hint"]
+    assert "moregpu invite --list" in pool.ask("DELETE", "/v1/invites/i-none", pool.admin).json()["hint"]
+
+
+def test_a_change_of_keys_that_finds_the_disk_full_says_so(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pool.services.rotation, "_save", full)
+    answer = pool.ask("POST", "/v1/pool/rotate", pool.admin, {"action": "begin"})
+    assert (answer.status, answer.code) == (507, "out-of-space")
+    assert "free some space" in answer.json()["hint"]
+    assert not pool.services.rotation.rotating
 
 
 def test_keys_that_cannot_be_kept_do_not_count() -> None:

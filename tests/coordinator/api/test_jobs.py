@@ -47,6 +47,13 @@ def test_a_beginning_that_is_unique_among_ones_own_is_enough_however_many_of_oth
     assert pool.ask("GET", "/v1/jobs/j-0", crowd).code == "conflict"
 
 
+def test_the_only_job_is_not_meant_by_nothing(pool: Pool) -> None:
+    alone = pool.token("submitter")
+    job = pool.submit(alone)
+    assert pool.ask("DELETE", "/v1/jobs/j-", alone).status == 404
+    assert pool.ask("GET", f"/v1/jobs/{job}", alone).json()["state"] == "queued"
+
+
 def test_the_same_idempotency_key_gives_the_same_job_to_the_same_token(pool: Pool, token: str) -> None:
     headers = {"Idempotency-Key": "once"}
     first = pool.ask("POST", "/v1/jobs", token, SPEC, headers).json()["id"]
@@ -226,6 +233,7 @@ def test_a_worker_is_found_by_name_and_renamed_and_revoked(pool: Pool) -> None:
     changed = pool.ask("PATCH", f"/v1/workers/{id}", pool.admin, {"name": "another"})
     assert (changed.status, changed.json()["name"]) == (200, "another")
     assert pool.ask("PATCH", f"/v1/workers/{id}", pool.admin, {"ceiling": 7}).code == "invalid-request"
+    assert pool.ask("DELETE", "/v1/workers/w-", pool.admin).status == 404, "the only worker is not meant by nothing"
     assert pool.ask("DELETE", f"/v1/workers/{id}", pool.admin).status == 204
     assert [view["state"] for view in pool.ask("GET", "/v1/workers", pool.admin).json()] == ["revoked"]
 

@@ -25,6 +25,7 @@ from moregpu.coordinator.local import create_local_token
 from moregpu.coordinator.server import ServeConfig
 from moregpu.errors import InvalidRequest, PortInUse, StateRefused, VersionMismatch
 from moregpu.platform import paths
+from moregpu.platform.private import write_private
 from moregpu.wire.invite import parse_client_line, parse_invite
 
 from .conftest import Running
@@ -269,17 +270,6 @@ def test_with_worker_this_machine_is_one_too_and_it_ends_with_the_coordinator(tm
     assert left == []
 
 
-def test_its_worker_ends_with_a_coordinator_that_is_killed(tmp_path: Path) -> None:
-    with started(tmp_path, "--worker") as (process, said):
-        environment = environment_of(tmp_path)
-        until = time.monotonic() + UNTIL_S
-        while '"online"' not in run(["workers", "--json"], environment).stdout:
-            assert time.monotonic() < until, said
-        process.kill()
-        while subprocess.run(["pgrep", "-f", str(tmp_path)], stdout=subprocess.DEVNULL, check=False).returncode == 0:
-            assert time.monotonic() < until, "it works on, for nobody"
-
-
 def environment_of(home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MOREGPU_")}
     # Whoever runs the tests uses this machine: a worker that gives way to them would wait.
@@ -306,3 +296,17 @@ def started(home: Path, *options: str) -> Generator[tuple[subprocess.Popen[str],
     finally:
         process.terminate()
         process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("how", ["gone", "empty"])
+def test_a_pool_whose_database_is_gone_does_not_begin_anew(config: ServeConfig, how: str) -> None:
+    """Else workers, tokens, jobs and ledger are gone, and nobody was told: the admin is the first admin again."""
+    with Running(config):
+        pass
+    for file in Path(config.state).glob("pool.sqlite*"):
+        file.unlink()
+    if how == "empty":
+        write_private(Path(config.state) / "pool.sqlite", b"")
+    with pytest.raises(StateRefused, match=f"its database is {how}"), Running(config):
+        pass
+    assert [file.stat().st_size for file in Path(config.state).glob("pool.sqlite*")] == [0] * (how == "empty")
