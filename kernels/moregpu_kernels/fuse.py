@@ -154,7 +154,7 @@ def _call(function: str, arguments: tuple[Expression, ...], value: Callable[[Exp
     texts = [value(argument) for argument in arguments]
     if function in _INFIX:
         # x - x is not 0, and 0 · x is not 0, where x is infinite or NaN: hide it from drivers that think so.
-        if arguments[0] == arguments[1] or Number(0.0) in arguments:
+        if arguments[0] == arguments[1] or any(isinstance(part, Number) and part.value == 0 for part in arguments):
             texts[1] = f"opaque({texts[1]})"
         return f"{texts[0]} {_INFIX[function]} {texts[1]}"
     match function:
@@ -214,7 +214,9 @@ class Step:
     key: StepKey = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        inputs, parameters = tuple(self.inputs.items()), tuple(self.parameters.items())
+        inputs = tuple(self.inputs.items())
+        # By their digits: 0.0 == -0.0, and no NaN is equal to any.
+        parameters = tuple([(n, v.hex() if isinstance(v, float) else v) for n, v in self.parameters.items()])
         object.__setattr__(self, "key", StepKey((self.operation, inputs, self.output, parameters, self.expression)))
 
 
