@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from moregpu_kernels.errors import BadFormula
+from moregpu_kernels.evaluate import power
 from moregpu_kernels.formula import Call, Expression, Name, Number
 from moregpu_kernels.reference import FLOAT32_LIMIT, FLUSH, U32, Array, Expected, Floats
 
@@ -155,8 +156,8 @@ def _negative(a: Pair) -> Pair:
 
 
 def _power(a: Pair, b: Pair) -> Pair:
-    value = np.power(a[0], b[0])
-    corners = [np.power(a[0] + i * a[1], b[0] + j * b[1]) for i in (-1, 1) for j in (-1, 1)]
+    value = power(a[0], b[0])
+    corners = [power(a[0] + i * a[1], b[0] + j * b[1]) for i in (-1, 1) for j in (-1, 1)]
     error = np.maximum.reduce([_apart(corner, value) for corner in corners])
     error = np.where((a[1] == 0) & (b[1] == 0), 0.0, error)
     # exp(y·ln x): the logarithm's roundoffs come multiplied by y.
