@@ -107,6 +107,19 @@ def _relu(x: Floats) -> Floats:
     return np.maximum(x, np.float32(0))
 
 
+def power(x: Any, y: Any) -> Any:
+    """`x ** y` as IEEE 754's pow has it, also where NumPy takes the square root for it.
+
+    Whether it does that depends on its version and on how the exponent lies in memory; the root of −∞ is NaN and that
+    of −0 is −0, where pow gives +∞ and 0.
+    """
+    found = np.power(x, y)
+    half = y == 0.5
+    if np.any(half):
+        found = np.where(half & (np.isinf(x) | (x == 0)), np.abs(x), found)
+    return found
+
+
 def _reciprocal(x: Floats) -> Floats:
     return ONE / x
 
@@ -128,7 +141,7 @@ def _compared(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "negative": np.negative,
-    "power": np.power, "minimum": np.minimum, "maximum": np.maximum, "abs": np.abs, "sqrt": np.sqrt,
+    "power": power, "minimum": np.minimum, "maximum": np.maximum, "abs": np.abs, "sqrt": np.sqrt,
     "square": np.square, "reciprocal": _reciprocal, "exp": np.exp, "expm1": np.expm1, "log": np.log,
     "log1p": np.log1p, "log2": np.log2, "log10": np.log10, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "floor": np.floor, "ceil": np.ceil, "round": np.rint,

@@ -34,11 +34,20 @@ FUNCTIONS: Final[dict[str, int]] = {
 """Every function and how many arguments it takes. Operators are functions too: `a + b` is `add(a, b)`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Number:
-    """A constant."""
+    """A constant. 0 and −0 are two, for 1/(−0·x) is not 1/(0·x): what was made of one must not serve the other.
+
+    NaN is equal to itself.
+    """
 
     value: float
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Number) and self.value.hex() == other.value.hex()
+
+    def __hash__(self) -> int:
+        return hash(self.value.hex())
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +195,7 @@ class _Parser:
             self.index += 1
             at = self.index
             right = self._signed()
-            if sign == "/" and right == Number(0.0):
+            if sign == "/" and isinstance(right, Number) and right.value == 0:
                 raise self._error("This divides by the constant 0", at)
             left = Call("multiply" if sign == "*" else "divide", (left, right))
         return left

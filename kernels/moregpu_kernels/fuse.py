@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from moregpu_kernels.errors import BadFormula
+from moregpu_kernels.evaluate import evaluate
 from moregpu_kernels.formula import Call, Expression, Name, Number, names_of, parse, substitute, walk
 from moregpu_kernels.template import Kernel, parse_kernel
 
@@ -99,7 +100,7 @@ def elementwise_kernel(expression: Expression, inputs: tuple[tuple[str, Layout],
         else:
             place = " + ".join(f"x_{axis} * u.stride_{name}_{axis}" for axis in range(axes)) or "0u"
             body.append(f"  let v_{name} = load_a_{name}({place});")
-    code, result = write_expression(expression)
+    code, result = write_expression(_folded(expression))
     body += [f"  {line}" for line in code]
     body += [f"  store_out(i, {result});", "}"]
     return parse_kernel("\n".join([*(f"//! {line}" for line in lines), *body]), "generated from a formula")
@@ -134,6 +135,23 @@ def write_expression(expression: Expression) -> tuple[list[str], str]:
     return lines, result
 
 
+def _folded(expression: Expression) -> Expression:
+    """The expression with parts that hold constants alone computed, and constants rounded to float32.
+
+    WGSL refuses a constant part that overflows, and drivers fold what is left of it by rules of their own.
+    """
+    match expression:
+        case Number(number):
+            return Number(float(np.float32(number)))
+        case Call(function, arguments):
+            folded = Call(function, tuple(_folded(part) for part in arguments))
+            if all(isinstance(part, Number) for part in folded.arguments):
+                return Number(float(evaluate(folded, {})))
+            return folded
+        case Name():
+            return expression
+
+
 _INFIX: Final = {"add": "+", "subtract": "-", "multiply": "*"}
 _SWAPPED: Final = {"greater": "less", "greater_equal": "less_equal"}
 _RENAMED: Final = {
@@ -147,14 +165,20 @@ def _call(function: str, arguments: tuple[Expression, ...], value: Callable[[Exp
     if function == "power" and isinstance(arguments[1], Number):
         exponent = arguments[1].value
         if exponent == 0.5:
-            return f"select(square_root({value(arguments[0])}), {{{{T}}}}(u.infinity), is_inf({value(arguments[0])}))"
+            base = value(arguments[0])
+            return f"select(square_root({base}), abs({base}), is_inf({base}) | is_zero({base}))"
         if exponent.is_integer() and 1 <= abs(exponent) <= _POWERS_LIMIT:
             product = _repeated(value(arguments[0]), int(abs(exponent)))
             return product if exponent > 0 else f"reciprocal({product})"
     texts = [value(argument) for argument in arguments]
     if function in _INFIX:
-        # x - x is not 0, and 0 · x is not 0, where x is infinite or NaN: hide it from drivers that think so.
-        if arguments[0] == arguments[1] or Number(0.0) in arguments:
+        # x - x is not 0, and 0 · x is not 0, where x is infinite or NaN, nor is 0 + x the same as x where x is -0: hide
+        # it from drivers that think so.
+        texts = [
+            f"opaque({text})" if isinstance(part, Number) and part.value == 0 else text
+            for part, text in zip(arguments, texts, strict=True)
+        ]
+        if arguments[0] == arguments[1]:
             texts[1] = f"opaque({texts[1]})"
         return f"{texts[0]} {_INFIX[function]} {texts[1]}"
     match function:
@@ -188,6 +212,8 @@ def _literal(number: float) -> str:
         return "{{T}}(u.nan)"
     if math.isinf(rounded):
         return "{{T}}(u.infinity)" if rounded > 0 else "{{T}}(-u.infinity)"
+    if rounded == 0 and math.copysign(1.0, rounded) < 0:
+        return "copy_sign({{T}}(0.0), {{T}}(-1.0))"  # a literal's sign gets lost on the way to some drivers
     return f"{{{{T}}}}({rounded!r})"
 
 
@@ -214,7 +240,9 @@ class Step:
     key: StepKey = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        inputs, parameters = tuple(self.inputs.items()), tuple(self.parameters.items())
+        inputs = tuple(self.inputs.items())
+        # By their digits: 0.0 == -0.0, and no NaN is equal to any.
+        parameters = tuple([(n, v.hex() if isinstance(v, float) else v) for n, v in self.parameters.items()])
         object.__setattr__(self, "key", StepKey((self.operation, inputs, self.output, parameters, self.expression)))
 
 

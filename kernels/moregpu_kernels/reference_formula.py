@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from moregpu_kernels.errors import BadFormula
+from moregpu_kernels.evaluate import power
 from moregpu_kernels.formula import Call, Expression, Name, Number
 from moregpu_kernels.reference import FLOAT32_LIMIT, FLUSH, U32, Array, Expected, Floats
 
@@ -77,7 +78,9 @@ def _walk(part: Expression, values: Mapping[str, Array | float], known: dict[Exp
         case Call(function, arguments):
             pairs = [_walk(argument, values, known) for argument in arguments]
             value, error = _rule(function)(*pairs)
-            own = (UNITS.get(function, 0.0) * np.abs(value)) * U32 + ABSOLUTE.get(function, 0.0)
+            # Rounded is what there is, which may be larger than it is in truth: where a step was crossed, by far.
+            there = np.abs(value) + np.where(np.isfinite(error), error, 0.0)
+            own = UNITS.get(function, 0.0) * there * U32 + ABSOLUTE.get(function, 0.0)
             if function != "where":
                 for _, brought in pairs:
                     error = np.where(np.isinf(brought), np.inf, error)
@@ -146,8 +149,11 @@ def _divide(a: Pair, b: Pair) -> Pair:
     value = a[0] / b[0]
     room = np.abs(b[0]) - b[1]
     error = _finite((a[1] + np.abs(value) * b[1]) / np.where(room > 0, room, 1.0))
-    exact_zero = (b[0] == 0) & (b[1] == 0)
-    return value, np.where((room > 0) | exact_zero | np.isnan(value), error, np.inf)
+    # By an exact 0, all depends on the other's sign and whether it is 0: exp(-400)/0 is infinite in truth, and NaN in
+    # float32, where it is 0/0.
+    known = (b[0] == 0) & (b[1] == 0) & ((a[1] == 0) | (np.abs(a[0]) > a[1]))
+    known |= np.isnan(a[0]) | np.isnan(b[0]) | (np.isinf(a[0]) & np.isinf(b[0]))
+    return value, np.where((room > 0) | known, error, np.inf)
 
 
 def _negative(a: Pair) -> Pair:
@@ -155,10 +161,17 @@ def _negative(a: Pair) -> Pair:
 
 
 def _power(a: Pair, b: Pair) -> Pair:
-    value = np.power(a[0], b[0])
-    corners = [np.power(a[0] + i * a[1], b[0] + j * b[1]) for i in (-1, 1) for j in (-1, 1)]
+    value = power(a[0], b[0])
+    corners = [power(a[0] + i * a[1], b[0] + j * b[1]) for i in (-1, 1) for j in (-1, 1)]
     error = np.maximum.reduce([_apart(corner, value) for corner in corners])
     error = np.where((a[1] == 0) & (b[1] == 0), 0.0, error)
+    # What the corners do not show: a negative number to a power that may be whole (else NaN), the pole of negative
+    # powers at 0, and the two powers that NaN does not spoil, 1 to any and any to 0.
+    hidden = (b[1] > 0) & (np.floor(b[0] + b[1]) >= np.ceil(b[0] - b[1])) & (a[0] < a[1])
+    hidden |= (a[1] > 0) & (np.abs(a[0]) <= a[1]) & (b[0] < b[1])
+    hidden |= np.isnan(a[0]) & (b[1] > 0) & (np.abs(b[0]) <= b[1])
+    hidden |= np.isnan(b[0]) & (a[1] > 0) & (np.abs(a[0] - 1) <= a[1])
+    error = np.where(hidden, np.inf, error)
     # exp(y·ln x): the logarithm's roundoffs come multiplied by y.
     grown = np.abs(b[0] * np.log(np.abs(a[0])))
     return value, error + np.where(np.isfinite(grown) & np.isfinite(value), 8 * grown * U32 * np.abs(value), 0.0)

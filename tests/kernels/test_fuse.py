@@ -96,6 +96,45 @@ def test_formulas(executor: Executor, text: str, dtype: str):
     evaluate(executor, text, {"x": x, "y": y}, dtype)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0 * x",
+        "-0.0 * x",
+        "1 / (x * -0.0)",
+        "1 / (x * 0.0) - 1 / (x * -0.0)",
+        "1 / (0.0 + x)",
+        "1 / (0 - x)",
+        "(0.0 + -0.0) * x",
+        "(2 - 2) * x",
+        "sin(x) / (-0.0 / 2)",
+        "x * (x > x)",
+        "(x != x) * x",
+        "x < 1e20 * 1e20",
+        "x - square(1e30)",
+        "x * log(0.0)",
+        "x + (1 - 1) ** -1",
+        "minimum(x * x, 0.0 * nan) ** x",
+    ],
+)
+def test_what_a_driver_would_fold_comes_out_as_numpy_has_it(executor: Executor, text: str):
+    special = [0.0, -0.0, 1.0, -1.0, 2.0, np.inf, -np.inf, np.nan]
+    for dtype in ("float32", "float16"):
+        evaluate(executor, text, {"x": np.array(special, dtype)}, dtype)
+
+
+@pytest.mark.parametrize("text", ["x ** 0.5", "1 / x ** 0.5", "x ** y", "1 / x ** y"])
+def test_powers_of_infinity_and_of_the_other_zero(executor: Executor, text: str):
+    special = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, 3.0, -3.0, np.inf, -np.inf, np.nan], np.float32)
+    x, y = np.repeat(special, len(special)), np.tile(special, len(special))
+    if "y" not in text:
+        evaluate(executor, text, {"x": x})
+        return
+    evaluate(executor, text, {"x": x, "y": y})
+    for exponent in special.tolist():
+        evaluate(executor, text, {"x": x}, y=exponent)
+
+
 def test_dividing_by_zero_gives_numpys_infinities_and_nan(executor: Executor):
     x = np.asarray([1, -1, 0, np.nan, np.inf, -0.0], np.float32)
     zero = np.zeros(6, np.float32)

@@ -279,3 +279,37 @@ def test_what_vectors_find_names_the_element() -> None:
     verdict = judged("matmul", arrays, wrong)
     assert isinstance(verdict, Rejected)
     assert "(1234, 567)" in verdict.reason
+
+
+ROAMING: list[tuple[str, dict[str, list[Any]], list[Any], list[Any]]] = [
+    # Sums that leave float32 in one order, or where they are not fused, and not in another.
+    ("matmul", {"a": [[3e38, 3e38, -3e38]], "b": [[1], [1], [1]]}, [[np.inf]], [[3e38]]),
+    ("matmul", {"a": [[3e38, 3e38, -3e38, -3e38]], "b": [[1]] * 4}, [[np.nan]], [[0.0]]),
+    ("saxpy", {"a": [3e38], "b": [-3e38]}, [np.inf], [1.5e38]),
+    # Subnormals that are read as 0, and meet infinity.
+    ("vector_mul", {"a": [1e-45], "b": [-np.inf]}, [-np.inf], [np.nan]),
+    ("matmul", {"a": [[np.inf]], "b": [[1e-40]]}, [[np.inf]], [[np.nan]]),
+]
+
+
+@pytest.mark.parametrize(("operation", "given", "one", "other"), ROAMING)
+def test_honest_workers_agree_where_one_leaves_the_range_of_numbers(
+    operation: str, given: dict[str, list[Any]], one: list[Any], other: list[Any]
+) -> None:
+    arrays = {name: np.array(values, "f4") for name, values in given.items()}
+    outputs = [np.array(each, "f4") for each in (one, other)]
+    task = task_of(operation, "float32", outputs[0].shape, scalar=1.5)
+    for output in outputs:
+        assert isinstance(KERNEL.check(task, arrays, {"out": output}, "spot", os.urandom), Evidence)
+    assert KERNEL.agree(task, arrays, {"out": outputs[0]}, {"out": outputs[1]})
+    lie = np.full_like(outputs[0], 7e37)
+    for output in outputs:
+        assert not KERNEL.agree(task, arrays, {"out": output}, {"out": lie})
+
+
+def test_honest_workers_agree_where_nobody_can_say_what_is_right() -> None:
+    arrays = {"x": np.array([20.0, 1.0], "f4"), "y": np.array([0.0, 2.0], "f4")}
+    task = task_of("formula", "float32", (2,), text="exp(-x*x) / y")
+    one, other = (np.array([first, np.exp(np.float32(-1)) / 2], "f4") for first in (np.inf, np.nan))
+    assert KERNEL.agree(task, arrays, {"out": one}, {"out": other})
+    assert not KERNEL.agree(task, arrays, {"out": one}, {"out": one + np.float32(0.001)})

@@ -1,6 +1,7 @@
 // What formulas call. Special values are decided on bits; the rest is arithmetic that drivers cannot fold away.
 fn is_zero(x: {{T}}) -> {{B}} { return (bitcast<{{U}}>(x) & {{U}}(0x7fffffffu)) == {{U}}(0u); }
-fn truth(b: {{B}}) -> {{T}} { return select({{T}}(0.0), {{T}}(1.0), b); }
+// Opaque, for a comparison that a compiler sees through (x > x) is a 0, and 0 · y is not 0 where y is infinite or NaN.
+fn truth(b: {{B}}) -> {{T}} { return opaque(select({{T}}(0.0), {{T}}(1.0), b)); }
 fn either_nan(a: {{T}}, b: {{T}}) -> {{B}} { return is_nan(a) | is_nan(b); }
 
 // WGSL leaves division by 0, by tiny and by huge numbers open.

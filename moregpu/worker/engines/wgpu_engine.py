@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,22 @@ if TYPE_CHECKING:
 
 WARM_SIDE = 128
 """Side of the arrays that pipelines are built with before the first task: building takes up to half a second each."""
+
+
+_TAKEN = ("text", OUTPUT)
+"""What the library calls a formula itself among its numbers, and its result among its arrays."""
+
+
+def _own_names(text: str, arrays: Mapping[str, Array]) -> tuple[str, Mapping[str, Array]]:
+    """A formula and its inputs, of which none has a name that the library has given already."""
+    for taken in _TAKEN:
+        if taken in arrays:
+            other = f"{taken}_"
+            while other in arrays:
+                other += "_"
+            arrays = {other if name == taken else name: array for name, array in arrays.items()}
+            text = re.sub(rf"\b{taken}\b", other, text, flags=re.ASCII)
+    return text, arrays
 
 
 class WgpuEngine:
@@ -75,10 +92,11 @@ class WgpuEngine:
         where it is lost for good, `TaskStopped` from the slicer, which is asked between two submits.
         """
         if operation == FORMULA:
+            text, named = _own_names(str(parameters["text"]), arrays)
             # What has one element is a number to the kernel: no buffer, no index.
-            scalars = {name: float(array.reshape(())) for name, array in arrays.items() if array.ndim == 0}
-            tensors = {name: array for name, array in arrays.items() if array.ndim > 0}
-            given: dict[str, Any] = {"text": str(parameters["text"]), **scalars}
+            scalars = {name: float(array.reshape(())) for name, array in named.items() if array.ndim == 0}
+            tensors = {name: array for name, array in named.items() if array.ndim > 0}
+            given: dict[str, Any] = {"text": text, **scalars}
         elif operation == CUSTOM:
             operation = self._registered(str(parameters["kernel"]))
             given = {name: float(array.reshape(())) for name, array in arrays.items() if name in parameters["numbers"]}

@@ -86,6 +86,17 @@ def judge_product(a: Array, b: Array, output: Array, dtype: str) -> Verdict:
     return Verdict(worst)
 
 
+def may_be_right(a: Array, b: Array, output: Array, dtype: str, asked: Array) -> bool:
+    """Whether the judge lets pass all those elements of `output` that `asked` names: a mask of its shape."""
+    with np.errstate(all="ignore"):
+        for rows, columns in _pieces(asked, a.shape[1]):
+            expected = expect("matmul", {"a": a[rows], "b": b[:, columns]}, {}, dtype)
+            places = np.ix_(rows, columns)
+            if not np.all(expected.ratio(output[places])[asked[places]] <= 1.0):
+                return False
+    return True
+
+
 class _Heavy:
     """The few of the K terms that weigh most, by a glance at some rows and columns: which ones decides speed alone."""
 

@@ -227,3 +227,24 @@ def test_a_lost_device_gets_held_arrays_again() -> None:
     engine.executor.device.native.destroy()
     np.testing.assert_array_equal(engine.run("softmax", {"a": weight}, {}, Watching())["out"], first)
     engine.close()
+
+
+@pytest.mark.parametrize("first", [0.0, -0.0])
+def test_zero_of_the_other_sign_is_another_number(engine: WgpuEngine, first: float) -> None:
+    """What was prepared for one served the other, and 1/-0 came out as +inf."""
+    x = np.linspace(1, 2, 300, dtype=np.float32)
+    for zero in (first, -first):
+        found = engine.run("formula", {"x": x, "s": np.asarray(zero, np.float32)}, {"text": "x/s"}, Watching())["out"]
+        np.testing.assert_array_equal(found, np.copysign(np.float32(np.inf), np.full(300, zero, np.float32)))
+        scaled = engine.run("scale", {"a": x}, {"scalar": zero}, Watching())["out"]
+        assert (np.signbit(scaled) == np.signbit(zero)).all()
+
+
+@pytest.mark.parametrize("name", ["text", "out", "count", "u", "lane"])
+@pytest.mark.parametrize("number", [False, True])
+def test_a_formula_may_call_its_inputs_what_it_likes(engine: WgpuEngine, name: str, number: bool) -> None:
+    x = np.linspace(-1, 1, 300, dtype=np.float32)
+    given = np.asarray(2.5, np.float32) if number else x * 3
+    arrays = {name: given, f"{name}_": x, f"con{name}": x}
+    found = engine.run("formula", arrays, {"text": f"{name}*{name}_+con{name}"}, Watching())["out"]
+    np.testing.assert_allclose(found, given * x + x, rtol=1e-6, atol=1e-7)
