@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
 from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 import msgspec
 import pytest
 
@@ -187,6 +189,15 @@ def test_what_is_scattered_is_refused_where_nobody_would_put_its_value(pool: Poo
         with pytest.raises(TypeError, match="stands for its value" if by_pickle else "stands for its|cannot travel"):
             submit()
     pool.shutdown(cancel_futures=True)
+
+
+def test_one_argument_that_goes_by_pickle_changes_nothing_for_those_beside_it(pool: Pool) -> None:
+    futures = pool.calls(allow_pickle=True).submit_all(type, [(re.compile("a"),), (5,), (re.compile("b"),), ("x",)])
+    programs = [cloudpickle.loads(spec.inputs["program"].data)[0] for spec in pool.connection.submitted]
+    assert [len(spec.calls) for spec in pool.connection.submitted] == [2, 2]
+    assert programs[1] is type, "it opens no pickle"
+    for future in futures:
+        future.cancel()
 
 
 class Answering(Pool):

@@ -57,10 +57,12 @@ class Calls(Executor):
     def submit_all(self, fn: Callable[..., T], arguments: Iterable[tuple[Any, ...]]) -> list[Future[T]]:
         """Call `fn` once with each tuple of arguments; all are sent together."""
         calls: list[Call] = []
+        plain = _plain(fn)
         program: Program | None = None
         for args in arguments:
             call = self._call(fn, args, {}, program)
-            program = call.program if not call.types else None
+            if not call.types and call.program.function is plain:  # not one that opens a pickle first
+                program = call.program
             calls.append(call)
         by_program: dict[str, list[Call]] = {}
         for call in calls:
@@ -87,7 +89,7 @@ class Calls(Executor):
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], program: Program | None
     ) -> Call:
         types: dict[str, type] = {}
-        function: Callable[..., Any] = getattr(fn, "__moregpu_function__", fn)
+        function = _plain(fn)
         values = (args, kwargs) if self.options.local == "ok" else None
         shared = self._caller().scattered.named_in((args, kwargs))
         try:
@@ -102,6 +104,11 @@ class Calls(Executor):
         if program is None or types:
             program = self.packer.pack(function, types)
         return Call(program, self.options, arguments, shared, types, values)
+
+
+def _plain(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself, of an accelerated one."""
+    return getattr(fn, "__moregpu_function__", fn)
 
 
 def _encoded(args: tuple[Any, ...], kwargs: dict[str, Any], types: dict[str, type]) -> Any:
