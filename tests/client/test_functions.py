@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import weakref
+from collections import deque
 from concurrent.futures import Future
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -275,12 +276,17 @@ def test_functions_that_remember_their_results_travel_too(tmp_path: Path, monkey
     assert of_python is functools.lru_cache
 
 
+class Thing: ...
+
+
 def test_shared_values_are_found_wherever_arguments_name_them() -> None:
     scattered, tensor = Scattered(), Tensor(dtype="uint8", shape=(1,), data=b"x")
     shared = scattered.put("ab" * 16, tensor)
-    for value in ((shared,), {"a": [shared]}, [1, (2, {"b": shared})]):
-        assert scattered.named_in(value) == {f"shared/{'ab' * 16}": tensor}
-    assert scattered.named_in((1, "x")) == {}
+    for value in ((shared,), {"a": [shared]}, [1, (2, {"b": shared})], deque([shared])):
+        assert scattered.named_in(value) == ({f"shared/{'ab' * 16}": tensor}, {})
+    assert scattered.named_in((1, "x")) == ({}, {})
+    scattered.holds(shared.digest, {"mine:Thing": Thing})
+    assert scattered.named_in([shared])[1] == {"mine:Thing": Thing}, "no worker has one's own classes"
     with pytest.raises(KeyError, match="another pool"):
         scattered.named_in([Shared("cd" * 16)])
 

@@ -91,7 +91,7 @@ class Calls(Executor):
         types: dict[str, type] = {}
         function = _plain(fn)
         values = (args, kwargs) if self.options.local == "ok" else None
-        shared = self._caller().scattered.named_in((args, kwargs))
+        shared, shared_types = self._caller().scattered.named_in((args, kwargs))
         try:
             arguments = _encoded(args, kwargs, types)
             if types.pop(SHARED_TYPE, None) is not None and not shared:
@@ -101,6 +101,7 @@ class Calls(Executor):
                 raise
             function, arguments = as_pickled(function, args, kwargs)
             program, types = None, {}
+        types |= shared_types
         if program is None or types:
             program = self.packer.pack(function, types)
         return Call(program, self.options, arguments, shared, types, values)

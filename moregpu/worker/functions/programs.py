@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 
 from moregpu.encoding import Unknown, decode
+from moregpu.encoding.standing import replaced
 
 SharedBytes = Mapping[str, memoryview]
 
@@ -63,21 +65,18 @@ def _script(text: str) -> Program:
 
 
 def _with_shared(value: Any, shared: SharedBytes, opened: dict[str, Any], types: dict[str, type]) -> Any:
-    """The value with what was scattered put in its place: in arguments themselves and in plain containers."""
-    digest = _digest_of(value)
-    if digest:
+    """The value with what was scattered put in its place."""
+
+    def scattered(digest: str) -> Any:
         if digest not in opened:
             opened[digest] = decode(shared[digest], types=types, importing=True)
         return opened[digest]
-    match value:
-        case tuple() if type(value) is tuple:
-            return tuple(_with_shared(item, shared, opened, types) for item in value)
-        case list():
-            return [_with_shared(item, shared, opened, types) for item in value]
-        case dict():
-            return {key: _with_shared(item, shared, opened, types) for key, item in value.items()}
-        case _:
-            return value
+
+    def stands_for(each: Any) -> Callable[[], Any] | None:
+        digest = _digest_of(each)
+        return functools.partial(scattered, digest) if digest else None
+
+    return replaced(value, stands_for)
 
 
 def _digest_of(value: Any) -> str:
