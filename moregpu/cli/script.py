@@ -41,6 +41,8 @@ def submit_script(
             except Exception as error:  # noqa: BLE001  (whatever the script raised)
                 results.append(None)
                 failures.append(f"payload {place}: {type(error).__name__}: {error}")
+                if not as_json and len(failures) == 1 and error.__cause__ is not None:
+                    typer.echo(str(error.__cause__).strip(), err=True)  # of many that fail alike the first is enough
             if not as_json:
                 typer.echo(_shown(results[-1]))
         if as_json:

@@ -7,7 +7,9 @@ up, and no constructor but a built-in one is called. Otherwise it is a `RemoteEr
 from __future__ import annotations
 
 import builtins
+import linecache
 import re
+import sys
 import traceback
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -53,15 +55,31 @@ class RemoteError(Exception):
 
 
 class RemoteTraceback(Exception):
-    """The `__cause__` of what a call raised: the traceback, as it was printed there."""
+    """The `__cause__` of what a call raised: the traceback, as it was printed there, with lines of files of here."""
 
     def __str__(self) -> str:
-        return f"\n\n{shown(self.args[0])}"
+        return f"\n\n{shown(_with_lines(self.args[0]))}"
 
 
 def shown(text: str) -> str:
     """Text of a stranger's as people may see it, its lines kept: what could steer a terminal is spelt out."""
     return _STEERS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _with_lines(text: str) -> str:
+    """A traceback with the lines that it names: no worker has the files that functions came from."""
+    # Who wrote it is a stranger: no file is opened that this program has not loaded as code.
+    files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]} | linecache.cache.keys()
+    lines = text.splitlines(keepends=True)
+    for place in range(len(lines) - 1, -1, -1):
+        found = _PLACE.match(lines[place])
+        if found is None or found["file"] not in files:
+            continue
+        is_there = place + 1 < len(lines) and lines[place + 1].startswith(f"{found['indent']}  ")
+        code = "" if is_there else linecache.getline(found["file"], int(found["line"])).strip()
+        if code:
+            lines.insert(place + 1, f"{found['indent']}  {code}\n")
+    return "".join(lines)
 
 
 def describe(error: BaseException, *, cause: Cause = "raised", skip: int = 0, depth: int = 0) -> Failure:
@@ -156,6 +174,9 @@ def _class_of(name: str, types: Mapping[str, type] | None) -> type[Exception] | 
 
 _STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Control characters but tab and newline (ESC and C1 begin a terminal's commands), and what turns text around."""
+
+_PLACE = re.compile(r'(?P<indent>[ |]+)File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9})(, in .*)?$')
+"""Where a traceback says where it was; of a group it stands behind bars."""
 
 _OF_THE_CALLER = ("builtins:StopIteration", "builtins:StopAsyncIteration", "concurrent.futures._base:CancelledError")
 """What generators, loops and futures say themselves: from elsewhere it would end the caller's own, or never arrive."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from concurrent.futures import Future
 from typing import Any
 
@@ -81,3 +82,9 @@ def test_a_cell_that_is_interrupted_is_cancelled(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(KeyboardInterrupt):
         shell.pool("", "1")
     assert pool.futures[0].cancelled()
+
+
+def test_a_cell_that_fails_shows_its_line() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        jupyter.run_cell("x = 1\nx / 0  # here", {}, [])
+    assert "x / 0  # here" in "".join(traceback.format_exception(caught.value))

@@ -6,13 +6,14 @@ import asyncio
 import json
 import traceback
 from concurrent.futures import CancelledError, Future
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from moregpu.encoding import Malformed, decode, encode
-from moregpu.encoding.failures import Failure, RemoteError, describe, packed, rebuilt, unpacked
+from moregpu.encoding.failures import Failure, RemoteError, RemoteTraceback, describe, packed, rebuilt, unpacked
 from moregpu.encoding.records import RecordCounter, Status, read_records, record
 
 
@@ -80,6 +81,25 @@ def test_an_exception_comes_back_as_itself_with_the_traceback_as_cause_and_notes
     assert error.args == ("no such thing", 3)
     assert error.__notes__ == ["while looking", "on worker w-1, attempt 1"]
     assert "in deep" in str(error.__cause__)
+
+
+def test_a_traceback_shows_lines_of_files_that_are_here_though_no_worker_has_them(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("a line\n")
+
+    def raise_both() -> None:
+        raise ExceptionGroup("two", [KeyError(1)])  # the line
+
+    line = raise_both.__code__.co_firstlineno + 1
+    place = f'File "{__file__}", line {line}, in f'
+    for told, shown_as in (
+        (f"  {place}\nKeyError: 1\n", f"  {place}\n    raise ExceptionGroup("),
+        (f"  |   {place}\n  | KeyError: 1\n", f"  |   {place}\n  |     raise ExceptionGroup("),
+        (f"  {place}\n    theirs\nKeyError\n", f"  {place}\n    theirs\nKeyError"),
+        (f"  {place.replace(str(line), '9' * 9)}\nKeyError\n", f"{'9' * 9}, in f\nKeyError"),
+        (f'  File "{secret}", line 1\nKeyError\n', "line 1\nKeyError"),
+    ):
+        assert shown_as in str(RemoteTraceback(told))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import linecache
 import shlex
 import tokenize
 from typing import Any
@@ -124,6 +125,7 @@ def run_cell(cell: str, known: dict[str, Any], bound: list[str]) -> tuple[dict[s
 
     names = {"__name__": "__main__", **known}
     tree = ast.parse(cell)
+    linecache.cache["<cell>"] = (len(cell), None, cell.splitlines(keepends=True), "<cell>")  # for tracebacks
     last = tree.body[-1] if tree.body else None
     if isinstance(last, ast.Expr):
         tree.body.pop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import linecache
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -48,6 +49,8 @@ def _function(content: memoryview) -> Program:
 
 def _script(text: str) -> Program:
     code = compile(text, "script.py", "exec")
+    # There is no such file: tracebacks find its lines here.
+    linecache.cache["script.py"] = (len(text), None, text.splitlines(keepends=True), "script.py")
 
     def call(arguments: memoryview, shared: SharedBytes) -> Any:
         del shared

@@ -10,6 +10,7 @@ import pytest
 from moregpu.client.functions.program import dumps
 from moregpu.client.functions.shared import Shared
 from moregpu.encoding import encode, joined
+from moregpu.encoding.failures import describe
 from moregpu.worker.functions.programs import load
 
 
@@ -40,3 +41,10 @@ def test_what_holds_a_shared_value_or_stands_beside_one_stays_what_it_is(given: 
     assert (table, made, type(made), type(beside)) == ([1, 2], got, type(got), Counter)
     assert getattr(made, "default_factory", None) is getattr(got, "default_factory", None)
     assert getattr(made, "maxlen", None) == getattr(got, "maxlen", None)
+
+
+def test_a_script_that_fails_shows_its_line() -> None:
+    program = load("script", memoryview(b"def f(x):\n    return 1 / x  # here\n\nf(payload)\n"))
+    with pytest.raises(ZeroDivisionError) as caught:
+        program.call(memoryview(joined(encode(0))), {})
+    assert "return 1 / x  # here" in describe(caught.value).traceback
