@@ -223,7 +223,9 @@ def test_classes_in_what_is_scattered_go_with_its_calls(monkeypatch: pytest.Monk
     packed: list[dict[str, type]] = []
     pack = Packer.pack
     monkeypatch.setattr(
-        Packer, "pack", lambda self, function, types: packed.append({**types}) or pack(self, function, types)
+        Packer,
+        "pack",
+        lambda self, function, types, *rest: packed.append({**types}) or pack(self, function, types, *rest),
     )
     pool.submit(len, table)
     pool.submit(len, {"a": [table]})

@@ -24,6 +24,7 @@ from moregpu.client.functions.program import Packer, Program, name_of
 from moregpu.client.functions.progress import show_progress
 from moregpu.client.functions.shared import Scattered, Shared
 from moregpu.encoding import decode, joined
+from moregpu.errors import InvalidJob
 from moregpu.jobs import Tensor
 
 FACTOR = 2
@@ -274,6 +275,80 @@ def test_functions_that_remember_their_results_travel_too(tmp_path: Path, monkey
     assert use(30) == (832040, 31, 60), "with a memory of its own"
     assert (fibonacci(10), fibonacci.cache_parameters()) == (55, {"maxsize": 7, "typed": True})
     assert of_python is functools.lru_cache
+
+
+HELD_BY_LOCKS = """
+import functools
+import weakref
+
+@functools.singledispatch
+def named(value):
+    return "something"
+
+@named.register
+def _(value: int):
+    return "a number"
+
+class Box:
+    seen = weakref.WeakValueDictionary()
+
+    def __init__(self, held):
+        self.held = held
+
+    @functools.cached_property
+    def twice(self):
+        "Two of it."
+        return 2 * self.held
+
+    @functools.singledispatchmethod
+    def plus(self, other):
+        return None
+
+    @plus.register
+    def _(self, other: int):
+        return self.held + other
+
+def use(value):
+    box = Box(value)
+    box.seen["a"] = box
+    first = box.twice
+    box.held = 0
+    return named(value), named("x"), first, box.twice, Box.twice.__doc__, box.plus(3), list(Box.seen)
+"""
+
+
+def test_what_pythons_own_decorators_keep_beside_a_function_travels_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = loaded("mine_that_keeps", HELD_BY_LOCKS, tmp_path, monkeypatch)
+    there = mine.use(7)
+    packer = Packer()
+    programs = packer.pack(mine.use, {}), packer.pack(mine.named, {})
+    monkeypatch.delitem(sys.modules, "mine_that_keeps")
+    use, named = map(unpacked, programs)
+    assert use(7) == there == ("a number", "something", 14, 14, "Two of it.", 3, ["a"])
+    assert named(True) == "a number"
+
+
+def test_functions_of_names_that_say_no_module_travel() -> None:
+    names: dict[str, Any] = {}
+    exec("class Box:\n    held = 3\n\ndef use(x):\n    return x * Box.held", names)  # noqa: S102
+    assert names["use"].__module__ is None
+    assert unpacked(Packer().pack(names["use"], {}))(2) == 6
+    assert unpacked(Packer().pack(eval("lambda x: x * k", {"k": 5}), {}))(2) == 10  # noqa: S307
+
+
+def test_a_function_keeps_the_name_of_its_file_for_tracebacks() -> None:
+    assert unpacked(Packer().pack(lambda: 1 / 0, {})).__code__.co_filename == __file__
+
+
+def test_code_that_another_python_could_not_run_is_refused_before_it_is_sent() -> None:
+    packer = Packer()
+    assert unpacked(packer.pack(scale, {}))(1) == FACTOR, "it is known from here on"
+    for refused in (lambda: packer.pack(scale, {}, "3.99"), lambda: as_pickled(len, (look,), {}, "3.99")):
+        with pytest.raises(InvalidJob, match="cannot run"):
+            refused()
+    assert unpacked(packer.pack(len, {}, "3.99")) is len
 
 
 class Thing: ...

@@ -99,11 +99,11 @@ class Calls(Executor):
         except Unencodable:
             if not self.options.allow_pickle:
                 raise
-            function, arguments = as_pickled(function, args, kwargs)
+            function, arguments = as_pickled(function, args, kwargs, self.options.python)
             program, types = None, {}
         types |= shared_types
         if program is None or types:
-            program = self.packer.pack(function, types)
+            program = self.packer.pack(function, types, self.options.python)
         return Call(program, self.options, arguments, shared, types, values)
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from moregpu.client.functions.options import THIS_PYTHON
 from moregpu.client.functions.program import dumps
 from moregpu.encoding import Buffers, encode
 
 
 def as_pickled(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], python: str = THIS_PYTHON
 ) -> tuple[Callable[..., Any], Buffers]:
-    """A function that opens pickled arguments first, and its encoded arguments. Raises what pickling raises."""
-    return _Opening(function), encode(((dumps((args, kwargs)),), {}))
+    """A function that opens pickled arguments first, and its encoded arguments. Raises what `dumps` raises."""
+    return _Opening(function), encode(((dumps((args, kwargs), python),), {}))
 
 
 class _Opening:

@@ -15,8 +15,9 @@ import msgspec
 from blake3 import blake3
 
 from moregpu.client.functions.modules import is_own, send_own_modules
+from moregpu.client.functions.options import THIS_PYTHON
 from moregpu.client.functions.shared import Shared, misplaced
-from moregpu.errors import MissingExtra
+from moregpu.errors import InvalidJob, MissingExtra
 from moregpu.workloads.function.spec import Form
 
 PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), BuiltinFunctionType})
@@ -24,6 +25,9 @@ PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), BuiltinFun
 
 
 _Cached: Any = type(functools.lru_cache(print))
+_WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
+_NO_FILE = "<dynamic-code>"
+"""What newer versions of cloudpickle put in the place of a file's name."""
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,14 +47,15 @@ class Packer:
         self._known: weakref.WeakKeyDictionary[Any, tuple[tuple[Any, ...], bytes, str]] = weakref.WeakKeyDictionary()
         """Function → what it was made of when it was packed, and as what. Nothing here keeps the function alive."""
 
-    def pack(self, function: Callable[..., Any], types: dict[str, type]) -> Program:
-        """The program for a function, whose arguments hold values of `types`. Raises what pickling raises."""
-        state = None if types else _state(function)
+    def pack(self, function: Callable[..., Any], types: dict[str, type], python: str = THIS_PYTHON) -> Program:
+        """The program for a function, whose arguments hold values of `types`. Raises what `dumps` raises."""
+        # Of what another Python can run only the names travel, which cost nothing to pack again.
+        state = None if types or python != THIS_PYTHON else _state(function)
         if state is not None:
             known = self._known.get(function)
             if known is not None and _is_same(known[0], state):
                 return Program(content=known[1], digest=known[2], name=name_of(function), function=function)
-        content = dumps((function, types))
+        content = dumps((function, types), python)
         digest = blake3(content).hexdigest()
         if state is not None:
             self._known[function] = (state, content, digest)
@@ -64,15 +69,18 @@ def name_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))[:200]
 
 
-def dumps(value: Any) -> bytes:
-    """A pickle for workers: one's own modules go with it, by value. Raises `MissingExtra`, and what pickling raises."""
+def dumps(value: Any, python: str = THIS_PYTHON) -> bytes:
+    """A pickle for workers: one's own modules go with it, by value.
+
+    Raises `MissingExtra`, `InvalidJob` for code that a worker's `python` could not run, and what pickling raises.
+    """
     try:
         import cloudpickle
     except ImportError as error:
         raise MissingExtra("functions need cloudpickle", 'pip install "moregpu[functions]"') from error
     send_own_modules(cloudpickle.register_pickle_by_value)
     file = io.BytesIO()
-    _pickler()(file, protocol=5).dump(value)
+    _pickler()(file, python).dump(value)
     return file.getvalue()
 
 
@@ -83,14 +91,38 @@ def _pickler() -> Any:
     base: Any = cloudpickle.Pickler
 
     class Pickler(base):
+        def __init__(self, file: io.BytesIO, python: str):
+            super().__init__(file, protocol=5)
+            self._python = python
+
         def reducer_override(self, obj: Any) -> Any:
-            """What remembers its results (`functools.cache`) goes by value, as the function in it does."""
-            # Pickle would send its name alone, and no worker has a `__main__` or module of that name.
-            if isinstance(obj, _Cached) and is_own(obj.__module__):
+            """What cloudpickle has no way for, and what may not travel."""
+            kind = type(obj)
+            if kind is CodeType:
+                return self._code(obj)
+            # What remembers its results (`functools.cache`) goes by value, as the function in it does: pickle would
+            # send its name alone, and no worker has a `__main__` or module of that name.
+            if kind is _Cached and is_own(obj.__module__):
                 return operator.call, (functools.lru_cache(**obj.cache_parameters()), obj.__wrapped__)
-            if type(obj) is Shared:
+            if kind is functools.cached_property:  # before Python 3.12 it holds a lock
+                state = {name: value for name, value in vars(obj).items() if name not in ("func", "lock")}
+                return functools.cached_property, (obj.func,), state
+            if kind in _WEAK:  # `functools.singledispatch` has one
+                return kind, (dict(obj),)
+            if kind is Shared:
                 raise misplaced()
             return super().reducer_override(obj)
+
+        def _code(self, code: CodeType) -> Any:
+            """A function's code: with the name of its file, which cloudpickle leaves out of tracebacks."""
+            if self._python != THIS_PYTHON:
+                raise InvalidJob(
+                    f"{code.co_name} is code of Python {THIS_PYTHON}, which Python {self._python} cannot run",
+                    f"start this program by Python {self._python}, or send text: moregpu submit script FILE.py",
+                )
+            make, parts, *rest = self.dispatch_table[CodeType](code)
+            named = tuple(code.co_filename if part == _NO_FILE else part for part in parts)
+            return make, named, *rest
 
     return Pickler
 
