@@ -56,10 +56,13 @@ class Code(IntEnum):
     ENUM = 23  # type, member's name; of flags that are set together, their number
     NAMEDTUPLE = 24  # type, names, values
     TENSOR = 25  # torch dtype, shape, number of the buffer, whether it wants a gradient
-    FRAME = 26  # column names, columns, index, name of the index
+    FRAME = 26  # column names, columns, index, name of the index, name of the columns
     SERIES = 27  # name, values, index, name of the index
     ELLIPSIS = 28  # nothing
     COLLECTED = 29  # class ("deque", "OrderedDict", …), list or dict, length or name of the factory
+    COLUMN = 30  # of a frame, where it is no array: kind, and what it is made of (`tables`)
+    MOMENT = 31  # of pandas: kind, value, zone or frequency
+    INDEX = 32  # column, name
 
 
 class Unencodable(TypeError):

@@ -32,6 +32,7 @@ from moregpu.encoding.layout import (
     Unencodable,
     aligned,
 )
+from moregpu.encoding.tables import moment_of, parts_of
 
 Buffers = list[bytes | memoryview]
 
@@ -236,36 +237,59 @@ class _Writer:
 
     def _pandas(self, value: Any, depth: int) -> Any:
         pandas = sys.modules["pandas"]
-        if isinstance(value, pandas.DataFrame):
-            if type(value.columns).__name__ == "MultiIndex":
-                raise Unencodable(
-                    "a frame with several levels of columns cannot travel: give each column one name first"
+        match value:
+            case pandas.DataFrame():
+                return self._frame(value, depth) if type(value) is pandas.DataFrame else None
+            case pandas.Series():
+                if type(value) is not pandas.Series:
+                    return None
+                index = self._column(value.index, depth)
+                return self.extension(
+                    Code.SERIES,
+                    self.pack(value.name, depth),
+                    self._column(value, depth),
+                    index,
+                    self.pack(value.index.name, depth),
                 )
-            names = self.items(list(value.columns), depth)
-            columns = [self._column(value.iloc[:, place], depth) for place in range(len(names))]
-            return self.extension(
-                Code.FRAME, names, columns, self._column(value.index, depth), self.pack(value.index.name, depth)
-            )
-        if isinstance(value, pandas.Series):
-            index = self._column(value.index, depth)
-            return self.extension(
-                Code.SERIES,
-                self.pack(value.name, depth),
-                self._column(value, depth),
-                index,
-                self.pack(value.index.name, depth),
-            )
-        if isinstance(value, pandas.Timestamp):
-            return self.pack(value.to_pydatetime(), depth)
-        return None
+            case pandas.Index():
+                return self.extension(Code.INDEX, self._column(value, depth), self.pack(value.name, depth))
+            case _:
+                parts = moment_of(value)
+                return None if parts is None else self.extension(Code.MOMENT, *self._moment(parts))
+
+    def _frame(self, value: Any, depth: int) -> Any:
+        if type(value.columns).__name__ == "MultiIndex":
+            raise Unencodable("a frame with several levels of columns cannot travel: give each column one name first")
+        return self.extension(
+            Code.FRAME,
+            self._column(value.columns, depth),
+            [self._column(value.iloc[:, place], depth) for place in range(value.shape[1])],
+            self._column(value.index, depth),
+            self.pack(value.index.name, depth),
+            self.pack(value.columns.name, depth),
+        )
+
+    def _moment(self, parts: tuple[str, Any, Any]) -> list[Any]:
+        import numpy as np
+
+        kind, value, more = parts
+        return [kind, self.array(np.asarray(value)) if isinstance(value, np.generic) else value, more]
 
     def _column(self, column: Any, depth: int) -> Any:
-        """A column's values: an array where NumPy holds them, else a list."""
+        """A column's values: an array where NumPy holds them, else what its type is made of."""
+        import numpy as np
+
         if type(column).__name__ == "MultiIndex":
             raise Unencodable("a frame with several levels of index cannot travel: `reset_index()` first")
-        # Times with a zone call themselves by the name of times without one, and NumPy has them as objects.
-        dtype = getattr(column.dtype, "str", "") if getattr(column.dtype, "tz", None) is None else ""
-        return self.array(column.to_numpy()) if DTYPE.fullmatch(dtype) else self.items(column.tolist(), depth)
+        parts = parts_of(column)
+        if parts is not None:
+            indexes = sys.modules["pandas"].Index
+            made = [
+                self._column(part, depth) if isinstance(part, indexes) else self.pack(part, depth) for part in parts
+            ]
+            return self.extension(Code.COLUMN, *made)
+        held = np.asarray(column)
+        return self.array(held) if DTYPE.fullmatch(held.dtype.str) else self.items(column.tolist(), depth)
 
 
 def _zone(value: datetime.datetime | datetime.time) -> list[str]:
