@@ -10,6 +10,7 @@ import pytest
 
 from moregpu.client.functions import jupyter
 from moregpu.client.functions.jupyter import load_ipython_extension, names_of
+from moregpu.client.functions.on_workers import run_cell
 
 
 @pytest.mark.parametrize(
@@ -86,5 +87,5 @@ def test_a_cell_that_is_interrupted_is_cancelled(monkeypatch: pytest.MonkeyPatch
 
 def test_a_cell_that_fails_shows_its_line() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
-        jupyter.run_cell("x = 1\nx / 0  # here", {}, [])
-    assert "x / 0  # here" in "".join(traceback.format_exception(caught.value))
+        run_cell("x = 1\nx / 0  # here", {}, [])
+    assert "\n    x / 0  # here\n" in "".join(traceback.format_exception(caught.value))

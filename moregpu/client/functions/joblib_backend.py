@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Unpack
 
 from moregpu.client.functions.accelerate import default_pool
+from moregpu.client.functions.on_workers import run_items
 from moregpu.client.functions.options import THIS_PYTHON, CallOptions
 from moregpu.client.functions.program import dumps
 from moregpu.errors import MissingExtra
@@ -74,10 +75,3 @@ def register_joblib(pool: Functions | None = None, **options: Unpack[CallOptions
                 future.cancel()
 
     parallel.register_parallel_backend("moregpu", Backend)
-
-
-def run_items(content: bytes) -> list[Any]:
-    """Make joblib's calls; on the worker, in the sandbox."""
-    import pickle
-
-    return [function(*args, **kwargs) for function, args, kwargs in pickle.loads(content)]  # noqa: S301

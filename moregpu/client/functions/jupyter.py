@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import ast
 import io
-import linecache
 import shlex
 import tokenize
 from typing import Any
 
 from moregpu.client.functions.accelerate import default_pool
 from moregpu.client.functions.executor import awaited
+from moregpu.client.functions.on_workers import run_cell
 from moregpu.encoding.failures import shown
 from moregpu.errors import InvalidRequest
-
-MOST_TEXT = 20_000
-"""Of the text of a value that does not travel."""
 
 _NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 _NUMBERS = ("timeout", "cores", "retries")
@@ -107,31 +104,3 @@ def options_of(line: str) -> dict[str, Any]:
         else:
             raise InvalidRequest(f"%%pool does not know {word!r}", "timeout=60 requires=numpy,pandas gpu memory=4GB")
     return options
-
-
-def run_cell(cell: str, known: dict[str, Any], bound: list[str]) -> tuple[dict[str, Any], Any, str | None]:
-    """Run a cell; on the worker, in the sandbox.
-
-    Gives what it bound, its last expression's value, and the text of one that does not travel.
-    """
-    from moregpu.encoding import Unencodable, encode
-
-    def travels(value: Any) -> bool:
-        try:
-            encode(value)
-        except Unencodable:
-            return False
-        return True
-
-    names = {"__name__": "__main__", **known}
-    tree = ast.parse(cell)
-    linecache.cache["<cell>"] = (len(cell), None, cell.splitlines(keepends=True), "<cell>")  # for tracebacks
-    last = tree.body[-1] if tree.body else None
-    if isinstance(last, ast.Expr):
-        tree.body.pop()
-    exec(compile(tree, "<cell>", "exec"), names)  # noqa: S102
-    value = None
-    if isinstance(last, ast.Expr):
-        value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)  # noqa: S307
-    given = {name: names[name] for name in bound if name in names and travels(names[name])}
-    return (given, value, None) if travels(value) else (given, None, repr(value)[:MOST_TEXT])
