@@ -6,6 +6,7 @@ import functools
 import gc
 import importlib
 import pickle
+import random
 import subprocess
 import sys
 import weakref
@@ -15,7 +16,9 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Self
 
+import numpy.random
 import pytest
+from numpy.random import rand
 
 from moregpu.client.functions.joblib_backend import register_joblib
 from moregpu.client.functions.modules import is_own
@@ -100,6 +103,37 @@ def test_what_may_change_in_place_is_packed_each_time(monkeypatch: pytest.Monkey
     assert unpacked(packer.pack(look, {}))(2) == 2
     monkeypatch.setitem(TABLE, 0, 5)
     assert unpacked(packer.pack(look, {}))(2) == 10
+
+
+def test_a_builtin_method_of_what_changes_in_place_is_packed_each_time() -> None:
+    packer, table = Packer(), {0: 1}
+    look_up = table.get
+    function = FunctionType((lambda x: look(x)).__code__, {"look": look_up, "__name__": "__main__"}, "looks")
+    assert unpacked(packer.pack(function, {}))(0) == 1
+    table[0] = 2
+    assert unpacked(packer.pack(function, {}))(0) == 2
+
+
+@pytest.mark.parametrize(
+    ("functions", "seed"),
+    [((random.random, lambda: random.randint(0, 9)), random.seed), ((rand, lambda: rand(2)), numpy.random.seed)],
+    ids=["random", "numpy"],
+)
+def test_functions_that_draw_by_a_name_of_their_own_draw_from_what_the_worker_seeds(
+    functions: tuple[Any, ...], seed: Any
+) -> None:
+    for drawn in (*functions, FunctionType((lambda: draw()).__code__, {"draw": functions[0], "__name__": "__main__"})):  # type: ignore[name-defined] # noqa: F821
+        seed(1)
+        first = drawn()
+        there = unpacked(Packer().pack(drawn, {}))
+        seed(1)
+        assert numpy.array_equal(there(), first)
+
+
+def test_a_generator_of_ones_own_goes_as_it_stands() -> None:
+    mine = random.Random(3)
+    there = unpacked(Packer().pack(mine.random, {}))
+    assert [there(), there()] == [mine.random(), mine.random()]
 
 
 def test_a_cell_that_changed_is_seen() -> None:

@@ -20,12 +20,14 @@ from moregpu.client.functions.shared import Shared, misplaced
 from moregpu.errors import InvalidJob, MissingExtra
 from moregpu.workloads.function.spec import Form
 
-PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), BuiltinFunctionType})
+PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None)})
 """What a function may refer to and still be known to be the same function the next time: nothing in it can change."""
 
 
 _Cached: Any = type(functools.lru_cache(print))
 _WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
+_DRAWN_FROM = {"random": "_inst", "numpy.random.mtrand": "_rand"}
+_NOTHING = object()
 _NO_FILE = "<dynamic-code>"
 """What newer versions of cloudpickle put in the place of a file's name."""
 
@@ -107,6 +109,8 @@ def _pickler() -> Any:
             if kind is functools.cached_property:  # before Python 3.12 it holds a lock
                 state = {name: value for name, value in vars(obj).items() if name not in ("func", "lock")}
                 return functools.cached_property, (obj.func,), state
+            if (module := _drawn_from(obj)) is not None:
+                return operator.attrgetter(_DRAWN_FROM[module]), (sys.modules[module],)
             if kind in _WEAK:  # `functools.singledispatch` has one
                 return kind, (dict(obj),)
             if kind is Shared:
@@ -125,6 +129,18 @@ def _pickler() -> Any:
             return make, named, *rest
 
     return Pickler
+
+
+def _drawn_from(value: Any) -> str | None:
+    """The module whose functions draw from this very generator.
+
+    `random.randint` and `numpy.random.rand` are methods of one: with its state in each function that imports them by
+    name, workers would draw the same numbers, whatever they are seeded with.
+    """
+    for module, name in _DRAWN_FROM.items():
+        if value is getattr(sys.modules.get(module), name, _NOTHING):
+            return module
+    return None
 
 
 def _is_same(known: tuple[Any, ...], state: tuple[Any, ...]) -> bool:
@@ -157,6 +173,8 @@ def _state(function: Callable[..., Any]) -> tuple[Any, ...] | None:
 
 
 def _is_plain(value: Any) -> bool:
+    if type(value) is BuiltinFunctionType:
+        value = value.__self__  # a method of a list or a dict is of one that may change
     return type(value) in PLAIN or (type(value) is ModuleType and not is_own(value.__name__))
 
 
