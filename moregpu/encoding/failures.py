@@ -41,7 +41,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""  # its str()
     traceback: str = ""
     notes: tuple[str, ...] = ()
-    value: bytes = b""  # encoded {"args": (…), "vars": {…}, "kept": {…}}; empty where that cannot travel
+    value: bytes = b""  # encoded {"args": (…), "vars": {…}, "kept": {…}}; "lacks": True where that is not all
     members: tuple[Failure, ...] = ()  # of a group: what is in it
 
 
@@ -92,10 +92,7 @@ def describe(error: BaseException, *, cause: Cause = "raised", skip: int = 0, de
     for _ in range(skip):
         frames = frames.tb_next if frames is not None else None
     text = "".join(traceback.format_exception(kind, error, frames))
-    try:
-        value = b"".join(encode({"args": _arguments(error), "vars": _variables(error), "kept": _kept(error)}))
-    except (Unencodable, ValueError, RecursionError):
-        value = b""
+    value = _encoded(_arguments(error), _variables(error), _kept(error))
     return Failure(
         cause=cause,
         type=f"{kind.__module__}:{kind.__qualname__}",
@@ -105,6 +102,28 @@ def describe(error: BaseException, *, cause: Cause = "raised", skip: int = 0, de
         value=value if len(value) <= 16 << 20 else b"",
         members=_members(error, depth),
     )
+
+
+def _encoded(arguments: tuple[Any, ...], variables: dict[str, Any], kept: dict[str, Any]) -> bytes:
+    """What makes the exception again. Of what cannot travel its text does: who catches the class shall find it."""
+    try:
+        return b"".join(encode({"args": arguments, "vars": variables, "kept": kept}))
+    except (Unencodable, ValueError, RecursionError):
+        pass
+    try:
+        there = {name: value for name, value in variables.items() if _travels(value)}
+        told = tuple(value if _travels(value) else repr(value)[:MAX_MEMBERS_TEXT] for value in arguments)
+        return b"".join(encode({"args": told, "vars": there, "kept": kept, "lacks": True}))
+    except Exception:  # noqa: BLE001  (a `__repr__` of somebody's own may raise anything)
+        return b""
+
+
+def _travels(value: Any) -> bool:
+    try:
+        encode(value)
+    except (Unencodable, ValueError, RecursionError):
+        return False
+    return True
 
 
 def packed(failure: Failure) -> Buffers:
@@ -158,6 +177,8 @@ def _itself(failure: Failure, types: Mapping[str, type] | None) -> Exception | N
             for name, value in held.get("kept", {}).items():
                 if name in _KEPT_OF_IMPORTS and (value is None or isinstance(value, str)):
                     vars(ImportError)[name].__set__(error, value and shown(value))
+        if held.get("lacks"):
+            str(error)  # it may need what did not travel: then its text is told as it was there
         return error
     except Exception:  # noqa: BLE001  (whatever a stranger made up: its text is told all the same)
         return None

@@ -237,13 +237,48 @@ def test_an_exception_whose_text_raises_is_described_all_the_same() -> None:
     assert "whose text raised" in caught(fail).text
 
 
-def test_arguments_that_cannot_travel_leave_class_and_text() -> None:
+def test_an_exception_keeps_its_class_where_what_it_holds_cannot_travel() -> None:
     def fail() -> None:
-        raise ValueError(print)
+        raise ValueError("bad", print, {3: 4})
+
+    error = rebuilt(caught(fail))
+    assert type(error) is ValueError
+    assert error.args == ("bad", "<built-in function print>", {3: 4})
+
+    def fail_alone() -> None:
+        error = Own(3, "about")
+        error.about = print  # type: ignore[attr-defined]
+        raise error
+
+    alone = rebuilt(caught(fail_alone))
+    assert type(alone) is Own
+    assert (alone.code, alone.args, hasattr(alone, "about")) == (3, ("about",), False)
+
+
+class Needy(Exception):
+    def __init__(self, held: object):
+        super().__init__()
+        self.held = held
+
+    def __str__(self) -> str:
+        return f"it holds {self.held}"
+
+
+class Silent:
+    def __repr__(self) -> str:
+        raise RuntimeError("nothing to say")
+
+
+@pytest.mark.parametrize(("held", "text"), [(Needy(print), "it holds <built-in"), (ValueError(Silent()), "ValueError")])
+def test_an_exception_that_cannot_be_without_what_does_not_travel_leaves_class_and_text(
+    held: Exception, text: str
+) -> None:
+    def fail() -> None:
+        raise held
 
     error = rebuilt(caught(fail))
     assert type(error) is RemoteError
-    assert "ValueError: <built-in function print>" in str(error)
+    assert text in str(error)
 
 
 def test_what_a_stranger_wrote_steers_no_terminal_whatever_prints_it() -> None:
