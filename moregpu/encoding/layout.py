@@ -68,9 +68,11 @@ class Code(IntEnum):
 class Unencodable(TypeError):
     """A value that cannot travel; the text says where inside it is and what to do."""
 
-    def __init__(self, why: str):
+    def __init__(self, why: str, hint: str = ""):
         super().__init__(why)
         self.why = why
+        self.hint = hint
+        """What helps where it is an argument."""
         self.path = ""
 
     def within(self, step: str) -> Unencodable:
@@ -80,7 +82,7 @@ class Unencodable(TypeError):
 
     def __str__(self) -> str:
         path = self.path if len(self.path) <= 200 else f"{self.path[:100]}…{self.path[-60:]}"
-        return f"{path or 'the value'}: {self.why}"
+        return f"{path or 'the value'}: {self.why}" + (f"; {self.hint}" if self.hint else "")
 
 
 class Malformed(ValueError):

@@ -190,7 +190,7 @@ class _Writer:
             return self._tensor(value)
         if root == "pandas" and (packed := self._pandas(value, depth)) is not None:
             return packed
-        raise Unencodable(f"{kind.__module__}.{kind.__qualname__} cannot travel; {SWITCH}")
+        raise Unencodable(f"{kind.__module__}.{kind.__qualname__} cannot travel", SWITCH)
 
     def _number_of(self, value: enum.Enum) -> Any:
         if not isinstance(value, enum.Flag):
@@ -214,7 +214,8 @@ class _Writer:
 
         if isinstance(value, np.generic):
             return self.extension(Code.SCALAR, _dtype(value.dtype), value.tobytes())
-        return self.array(value) if type(value) is np.ndarray else None
+        # A file's memory is an array as any other; a matrix multiplies otherwise, and masked elements have no place.
+        return self.array(value) if type(value) in (np.ndarray, np.memmap) else None
 
     def array(self, value: Any) -> Any:
         """A NumPy array, not copied unless its elements lie apart."""

@@ -97,6 +97,16 @@ def test_an_array_is_copied_neither_on_its_way_out_nor_in() -> None:
     assert np.shares_memory(decode(data)["x"], np.frombuffer(data, np.uint8))
 
 
+def test_an_array_in_a_file_is_an_array_whole_or_in_part(tmp_path: pathlib.Path) -> None:
+    array = np.arange(12.0).reshape(3, 4)
+    np.save(tmp_path / "array.npy", array)
+    mapped = np.load(tmp_path / "array.npy", mmap_mode="r")
+    for value, same in ((mapped, array), (mapped[1:, ::2], array[1:, ::2]), (mapped.T, array.T)):
+        found = decode(joined(encode(value)))
+        assert type(found) is np.ndarray
+        assert np.array_equal(found, same)
+
+
 def test_from_bytes_that_cannot_be_written_to_arrays_are_copies_or_views_as_asked() -> None:
     data = joined(encode(np.arange(10)))
     assert decode(data).flags.writeable

@@ -120,6 +120,7 @@ def _failure(error: BaseException) -> Failure:
                 gc.collect()
                 return describe(error, skip=_FRAMES)
             case Unencodable():
+                error.hint = error.hint and _RESULTS
                 return Failure(cause="unencodable", type="builtins:TypeError", text=str(error))
             case Unfinished():
                 return Failure(cause="refused", type="builtins:TypeError", text=str(error))
@@ -144,6 +145,7 @@ def _too_large(made: list[bytes | memoryview], error: Exception) -> Failure:
     return Failure(cause="memory", text=f"the result takes {size_mib:,.0f} MiB; {why}")
 
 
+_RESULTS = "no result goes by pickle: return what it holds, as numbers, text, arrays, containers or dataclasses"
 _FRAMES = 2
 """Of the traceback, that are ours."""
 

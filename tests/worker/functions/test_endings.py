@@ -142,6 +142,7 @@ def _missing() -> None:
         (_asynchronous, (), "refused", "async"),
         (_generator, (), "refused", "generator"),
         (_lock, (), "unencodable", "result['deep'][1]['er']"),
+        (_lock, (), "unencodable", "; no result goes by pickle: return what it holds"),
         (_odd, (), "raised", "whose text raised"),
         (_missing, (), "raised", "surely_not_installed"),
     ],
