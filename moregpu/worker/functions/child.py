@@ -28,6 +28,7 @@ _READ_BYTES = 1 << 18
 
 def serve(stream: socket.socket, passing: socket.socket, journal_fd: int) -> NoReturn:
     """Call until the agent is gone."""
+    sys.argv[:] = [""]  # what a parser of arguments takes for the program's own: there are none
     try:
         Child(stream, passing, Journal(journal_fd)).serve()
     finally:

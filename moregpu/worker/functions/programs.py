@@ -57,6 +57,7 @@ def _script(text: str) -> Program:
         module = ModuleType("__main__")
         module.__dict__.update(payload=decode(arguments), __file__="script.py")
         before, sys.modules["__main__"] = sys.modules.get("__main__"), module
+        sys.argv[:] = ["script.py"]
         try:
             exec(code, module.__dict__)  # noqa: S102 — the sandbox is for this
             return module.__dict__.get("result")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any, NamedTuple
 
@@ -48,3 +49,14 @@ def test_a_script_that_fails_shows_its_line() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         program.call(memoryview(joined(encode(0))), {})
     assert "return 1 / x  # here" in describe(caught.value).traceback
+
+
+def test_a_script_that_parses_arguments_finds_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["-c", "{}", "ours"])
+    text = b"""
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--n", default=3)
+result = [parser.prog, parser.parse_args().n]
+"""
+    assert load("script", memoryview(text)).call(memoryview(joined(encode(None))), {}) == ["script.py", 3]
