@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import traceback
 from concurrent.futures import Future
 from typing import Any
@@ -19,7 +20,9 @@ from moregpu.client.functions.on_workers import run_cell
         ("y = x + 1", {"x"}, {"y"}),
         ("x += 1", {"x"}, {"x"}),
         ("for _ in range(3):\n    total += _step", {"range", "total", "_step"}, {"_", "total"}),
-        ("x[0] += 1", {"x"}, set()),
+        ("x[0] += 1", {"x"}, {"x"}),
+        ("table['new'] = table.a * y", {"table", "y"}, {"table"}),
+        ("a.b[c].d = 1\ndel e[0]\nf().g = h[0]", {"a", "c", "e", "f", "h"}, {"a", "e"}),
         ("del x", {"x"}, set()),
         ("match pair:\n    case (a, *b): pass\n    case {'k': c, **d}: pass", {"pair"}, {"a", "b", "c", "d"}),
         ("def f(): return x", {"x"}, set()),
@@ -75,6 +78,17 @@ def test_a_cell_counts_on_in_a_name_of_the_notebook(monkeypatch: pytest.MonkeyPa
     shell = shell_on(Pool(), monkeypatch, x=1, _step=4)
     assert shell.pool("", "x += _step\nx") == 5
     assert shell.user_ns["x"] == 5
+
+
+def test_what_a_cell_assigns_a_part_of_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Elsewhere(Pool):
+        def submit(self, function: Any, *arguments: Any) -> Future[Any]:
+            return super().submit(function, *copy.deepcopy(arguments))
+
+    table = {"a": 1}
+    shell = shell_on(Elsewhere(), monkeypatch, table=table)
+    shell.pool("", "table['b'] = table['a'] + 1")
+    assert shell.user_ns["table"] == {"a": 1, "b": 2}
 
 
 def test_a_cell_that_is_interrupted_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,8 +25,9 @@ def load_ipython_extension(shell: Any) -> None:
     def pool(line: str, cell: str) -> Any:
         """Run the cell on the pool: `%%pool timeout=60 requires=numpy,pandas gpu`.
 
-        Names that it uses are sent with it; names that it binds come back, as far as they travel as data. The value of
-        its last expression is shown, unless a semicolon ends it; of what does not travel, its text.
+        Names that it uses are sent with it; names that it binds, or assigns a part of, come back, as far as they travel
+        as data. The value of its last expression is shown, unless a semicolon ends it; of what does not travel, its
+        text.
         """
         used, bound = names_of(cell)
         known = {name: shell.user_ns[name] for name in used if name in shell.user_ns and not name.startswith("__")}
@@ -65,8 +66,17 @@ def _bound_by(node: ast.AST) -> str | None:
             return name
         case ast.MatchMapping(rest=name):
             return name
+        case ast.Subscript(value=held, ctx=ast.Store() | ast.Del()) | ast.Attribute(value=held, ctx=ast.Store()):
+            return _name_of(held)  # `table["new"] = …` changes what it names
         case _:
             return None
+
+
+def _name_of(held: ast.expr) -> str | None:
+    """The name at the left of `a.b[c].d`."""
+    while isinstance(held, ast.Subscript | ast.Attribute):
+        held = held.value
+    return held.id if isinstance(held, ast.Name) else None
 
 
 def ends_quietly(cell: str) -> bool:
