@@ -203,7 +203,8 @@ class _Reader:
         import numpy as np
 
         raw = self._flat(np.dtype("u1"), [self.buffer(number).nbytes], number)
-        flat = torch.from_numpy(raw if raw.flags.writeable else raw.copy()).view(kind)
+        bytes_of_it = torch.from_numpy(raw if raw.flags.writeable else raw.copy())
+        flat = bytes_of_it.view(kind) if len(raw) else torch.empty(0, dtype=kind)
         return flat.reshape(tuple(shape)).requires_grad_(bool(wants_gradient))
 
     def frame(self, names: Any, columns: Sequence[Any], index: Any, name: Any, names_name: Any = None) -> Any:

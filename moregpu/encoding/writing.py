@@ -231,7 +231,10 @@ class _Writer:
         torch = sys.modules["torch"]
         if value.layout is not torch.strided or value.is_quantized:
             raise Unencodable("a sparse or quantised tensor cannot travel: send its dense form")
-        plain = value.detach().cpu().contiguous().reshape(-1)
+        if value.is_meta:
+            raise Unencodable("a tensor without data (of the device meta) cannot travel")
+        # A view that conjugates or negates as it is read has other bytes than values.
+        plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
         raw = plain.view(torch.uint8).numpy().data if plain.numel() else b""
         dtype = str(value.dtype).partition(".")[2]
         return self.extension(Code.TENSOR, dtype, list(value.shape), self.add(raw), bool(value.requires_grad))
