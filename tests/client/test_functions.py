@@ -7,8 +7,10 @@ import gc
 import importlib
 import pickle
 import random
+import re
 import subprocess
 import sys
+import threading
 import weakref
 from collections import deque
 from concurrent.futures import Future
@@ -20,8 +22,10 @@ import numpy.random
 import pytest
 from numpy.random import rand
 
+from moregpu.client.functions.executor import Calls
 from moregpu.client.functions.joblib_backend import register_joblib
 from moregpu.client.functions.modules import is_own
+from moregpu.client.functions.options import Chosen
 from moregpu.client.functions.pickled import as_pickled
 from moregpu.client.functions.program import Packer, Program, name_of
 from moregpu.client.functions.progress import show_progress
@@ -191,8 +195,10 @@ import sys, types
 sys.prefix = sys.exec_prefix = {str(tmp_path / "environment")!r}
 mine = sys.modules["mine"] = types.ModuleType("mine")
 mine.__file__ = {str(tmp_path / where / "mine.py")!r}
+from moregpu.client.functions.executor import Calls
 from moregpu.client.functions.joblib_backend import register_joblib
 from moregpu.client.functions.modules import is_own
+from moregpu.client.functions.options import Chosen
 from moregpu.client.functions.pickled import as_pickled
 print(is_own("mine"), is_own("json"), is_own("numpy"), is_own("_ctypes"))
 """
@@ -383,6 +389,81 @@ def test_code_that_another_python_could_not_run_is_refused_before_it_is_sent() -
         with pytest.raises(InvalidJob, match="cannot run"):
             refused()
     assert unpacked(packer.pack(len, {}, "3.99")) is len
+
+
+LOCKED = """
+import functools
+import threading
+
+lock = threading.Lock()
+table = {"a": [1, {"b": lock}]}
+
+class Held:
+    def __init__(self):
+        self.inside = lock
+
+    def use(self):
+        pass
+
+held = Held()
+
+def direct(x):
+    with lock:
+        return x
+
+def by_another(x):
+    return direct(x)
+
+def by_table(x):
+    return table["a"]
+
+def by_default(x, y=1, z=held):
+    return z
+
+def by_closure():
+    inner = lock
+    return lambda: inner
+"""
+
+
+@pytest.mark.parametrize(
+    ("make", "place"),
+    [
+        ("direct", "direct cannot travel with its lock (_thread.lock)"),
+        ("by_another", "by_another cannot travel with its direct → lock (_thread.lock)"),
+        ("by_table", "by_table cannot travel with its table → ['a'] → [1] → ['b'] (_thread.lock)"),
+        ("by_default", "by_default cannot travel with its z → inside (_thread.lock)"),
+        ("by_closure()", "by_closure.<locals>.<lambda> cannot travel with its inner (_thread.lock)"),
+        ("held.use", "Held.use cannot travel with its self → inside (_thread.lock)"),
+        ("functools.partial(len, held)", "len cannot travel with its args[0] → inside (_thread.lock)"),
+    ],
+)
+def test_what_keeps_a_function_from_travelling_is_named(
+    make: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = loaded("mine_that_is_locked", LOCKED, tmp_path, monkeypatch)
+    function = eval(make, vars(mine))  # noqa: S307
+    with pytest.raises(TypeError, match=f"^{re.escape(place)}: cannot pickle '_thread.lock'"):
+        Packer().pack(function, {})
+
+
+def test_what_keeps_a_module_of_ones_own_from_travelling_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = loaded("mine_that_is_locked", LOCKED, tmp_path, monkeypatch)
+    with pytest.raises(TypeError, match=r"<lambda> cannot travel with its mine → lock \(_thread.lock\)"):
+        Packer().pack(lambda: mine.direct, {})
+
+
+def test_a_function_that_would_call_its_pool_is_told_so() -> None:
+    pool = Calls(lambda: None, Packer(), Chosen())  # type: ignore[arg-type, return-value]
+    with pytest.raises(TypeError, match=r"its pool \(moregpu.*calls nothing on the pool"):
+        Packer().pack(lambda: pool.submit(abs, 1), {})
+
+
+def test_an_argument_by_pickle_that_does_not_travel_is_named() -> None:
+    with pytest.raises(TypeError, match=r"what goes by pickle .* → \['a'\] \(_thread.lock\)"):
+        as_pickled(len, ({"a": threading.Lock()},), {})
 
 
 class Thing: ...

@@ -5,18 +5,22 @@ from __future__ import annotations
 import functools
 import io
 import operator
+import pickle
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import msgspec
 from blake3 import blake3
 
+from moregpu.client.functions.culprit import place_of
 from moregpu.client.functions.modules import is_own, send_own_modules
 from moregpu.client.functions.options import THIS_PYTHON
 from moregpu.client.functions.shared import Shared, misplaced
+from moregpu.encoding import Unencodable
 from moregpu.errors import InvalidJob, MissingExtra
 from moregpu.workloads.function.spec import Form
 
@@ -74,16 +78,47 @@ def name_of(function: Callable[..., Any]) -> str:
 def dumps(value: Any, python: str = THIS_PYTHON) -> bytes:
     """A pickle for workers: one's own modules go with it, by value.
 
-    Raises `MissingExtra`, `InvalidJob` for code that a worker's `python` could not run, and what pickling raises.
+    Raises `MissingExtra`, `InvalidJob` for code that a worker's `python` could not run, and `TypeError` for what does
+    not travel.
     """
     try:
         import cloudpickle
     except ImportError as error:
         raise MissingExtra("functions need cloudpickle", 'pip install "moregpu[functions]"') from error
     send_own_modules(cloudpickle.register_pickle_by_value)
+    try:
+        return _pickled(value, python)
+    except Unencodable:
+        raise
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise TypeError(_why(value, python, error)) from error
+
+
+def _pickled(value: Any, python: str) -> bytes:
     file = io.BytesIO()
     _pickler()(file, python).dump(value)
     return file.getvalue()
+
+
+def _why(value: Any, python: str, error: Exception) -> str:
+    """What pickle said, and of what."""
+    function = value[0] if isinstance(value, tuple) and callable(value[0]) else None
+
+    def travels(inside: Any) -> bool:
+        try:
+            _pickled(inside, python)
+        except Exception:  # noqa: BLE001  (whatever somebody's `__reduce__` raises)
+            return False
+        return True
+
+    place = place_of(value if function is None else function, travels, _names)
+    if not place:
+        return str(error)
+    if function is None:
+        return f"what goes by pickle cannot travel with its {place}: {error}"
+    return (
+        f"{name_of(function)} cannot travel with its {place}: {error}; make that where it is used, inside the function"
+    )
 
 
 @functools.cache
@@ -115,6 +150,8 @@ def _pickler() -> Any:
                 return kind, (dict(obj),)
             if kind is Shared:
                 raise misplaced()
+            if isinstance(obj, Executor) and kind.__module__.startswith("moregpu."):
+                raise TypeError("a function runs to its end and calls nothing on the pool")
             return super().reducer_override(obj)
 
         def _code(self, code: CodeType) -> Any:
