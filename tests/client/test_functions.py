@@ -466,6 +466,57 @@ def test_an_argument_by_pickle_that_does_not_travel_is_named() -> None:
         as_pickled(len, ({"a": threading.Lock()},), {})
 
 
+ENUMS = """
+import enum
+
+class Planet(enum.Enum):
+    EARTH = (6.0, 2.0)
+    MARS = (3.0, 1.0)
+    TERRA = (6.0, 2.0)
+
+    def __init__(self, mass, radius):
+        self.mass, self.radius = mass, radius
+        self.nearest = None
+
+    def gravity(self):
+        return self.mass / self.radius
+
+Planet.EARTH.nearest = Planet.MARS
+
+class Grade(str, enum.Enum):
+    GOOD = ("g", 1)
+    BAD = ("b", 0)
+
+    def __new__(cls, letter, points):
+        made = str.__new__(cls, letter)
+        made._value_, made.points = letter, points
+        return made
+
+class Right(enum.Flag):
+    READ = 1
+    RUN = 2
+    BOTH = 3
+
+def use():
+    return (
+        Planet.EARTH.gravity(), Planet.EARTH.nearest is Planet.MARS, Planet.TERRA is Planet.EARTH,
+        [*Planet.__members__],
+        Grade("g").points, Grade.BAD == "b", Right(3).name, Right.BOTH is Right.READ | Right.RUN, [*Right.__members__],
+    )
+"""
+
+
+def test_enums_go_with_all_their_names_and_with_what_they_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = loaded("mine_with_enums", ENUMS, tmp_path, monkeypatch)
+    here = mine.use()
+    program = Packer().pack(mine.use, {})
+    monkeypatch.delitem(sys.modules, "mine_with_enums")
+    # Where its classes were never loaded, as a worker is; here cloudpickle would find the very ones again.
+    command = [sys.executable, "-c", "import pickle, sys; print(pickle.load(sys.stdin.buffer)[0]())"]
+    done = subprocess.run(command, input=program.content, capture_output=True, check=False)
+    assert done.stdout.decode().strip() == str(here), done.stderr.decode()
+
+
 class Thing: ...
 
 

@@ -42,7 +42,8 @@ NEXT, OWN = sys.version_info.minor + 1, sys.version_info.minor
 @pytest.mark.parametrize(
     ("asked", "minor"),
     [
-        (">=3.8", OWN), (">=3", OWN), ("==3.*", OWN), ("", OWN), (">=3.8,<4", OWN), (f"<=3.{OWN}", OWN), (f"<3.{OWN}.9", OWN),
+        (">=3.8", OWN), (">=3", OWN), ("==3.*", OWN), ("", OWN),
+        (">=3.8,<4", OWN), (f"<=3.{OWN}", OWN), (f"<3.{OWN}.9", OWN),
         ("==3.12.*", 12), ("==3.12", 12), ("===3.13.1", 13), ("~=3.29", 29), ("~= 3.29.1", 29), (">= 3.30", 30),
         (f">=3.{NEXT}", NEXT), (f">3.{OWN}", NEXT), (f">=3.8, <3.{NEXT}", OWN), (f"!=3.{OWN}.*,>=3.{OWN}", NEXT),
         (f">3.{OWN}.1", OWN), (f"!=3.{OWN}.1", OWN),

@@ -51,6 +51,15 @@ def itself(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def enum_made(kind: Any, state: tuple[Callable[[Any, Any], Any], Any, dict[str, dict[str, Any]]]) -> Any:
+    """Finish an enum: its methods, and what its constructor had set on each member."""
+    put, what, set_on = state
+    put(kind, what)
+    for name, attributes in set_on.items():
+        kind.__members__[name].__dict__.update(attributes)
+    return kind
+
+
 def run_cell(cell: str, known: dict[str, Any], bound: list[str]) -> tuple[dict[str, Any], Any, str | None]:
     """Run a notebook's cell.
 

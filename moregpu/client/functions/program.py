@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import io
 import operator
@@ -18,6 +19,7 @@ from blake3 import blake3
 
 from moregpu.client.functions.culprit import place_of
 from moregpu.client.functions.modules import is_own, send_own_modules
+from moregpu.client.functions.on_workers import enum_made
 from moregpu.client.functions.options import THIS_PYTHON
 from moregpu.client.functions.shared import Shared, misplaced
 from moregpu.encoding import Unencodable
@@ -152,7 +154,9 @@ def _pickler() -> Any:
                 raise misplaced()
             if isinstance(obj, Executor) and kind.__module__.startswith("moregpu."):
                 raise TypeError("a function runs to its end and calls nothing on the pool")
-            return super().reducer_override(obj)
+            reduced = super().reducer_override(obj)
+            is_enum = isinstance(obj, type) and issubclass(obj, enum.Enum)
+            return _enum(obj, reduced) if is_enum and isinstance(reduced, tuple) and len(reduced) == 6 else reduced
 
         def _code(self, code: CodeType) -> Any:
             """A function's code: with the name of its file, which cloudpickle leaves out of tracebacks."""
@@ -166,6 +170,23 @@ def _pickler() -> Any:
             return make, named, *rest
 
     return Pickler
+
+
+def _enum(kind: type[enum.Enum], reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """An enum by value, with all names of its members, and with what its constructor set on them.
+
+    cloudpickle makes the members of their values alone, and forgets second names: of flags, those of several together.
+    """
+    make, arguments, (state, slots), *rest, put = reduced
+    alone = {member.name: member.value for member in kind}
+    members = {name: member.value for name, member in kind.__members__.items()}
+    known = tuple(members if type(each) is dict and each == alone else each for each in arguments)
+    state = {name: value for name, value in state.items() if name not in members}
+    set_on = {
+        member.name: {name: value for name, value in vars(member).items() if not (name[0] == name[-1] == "_")}
+        for member in kind
+    }
+    return make, known, (put, (state, slots), set_on), *rest, enum_made
 
 
 def _drawn_from(value: Any) -> str | None:
