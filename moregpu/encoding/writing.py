@@ -179,9 +179,15 @@ class _Writer:
             named = value.name in kind.__members__
             return self.extension(Code.ENUM, self._type(kind), value.name if named else self._number_of(value))
         if dataclasses.is_dataclass(kind):
+            if not _is_plain_object(kind):
+                raise Unencodable(
+                    f"{kind.__qualname__} is a dataclass and more: what else it holds cannot travel", SWITCH
+                )
             held = _held(value, kind)
             return self._record(Code.DATACLASS, kind, list(held), list(held.values()), depth)
         if isinstance(value, tuple) and isinstance(getattr(kind, "_fields", None), tuple):
+            if getattr(value, "__dict__", None):
+                raise Unencodable(f"{kind.__qualname__} has attributes beside its fields, which cannot travel", SWITCH)
             return self._record(Code.NAMEDTUPLE, kind, list(kind._fields), list(value), depth)  # type: ignore[attr-defined]
         root = kind.__module__.partition(".")[0]
         if root == "numpy" and (packed := self._numpy(value)) is not None:
@@ -300,6 +306,15 @@ def _zone(value: datetime.datetime | datetime.time) -> list[str]:
     """The name of its zone: its offset alone would be another one after the next change of the clocks."""
     key = value.tzinfo.key if isinstance(value.tzinfo, zoneinfo.ZoneInfo) else None
     return [key] if key else []
+
+
+_OF_PYTHON_CODE = 1 << 9
+"""The flag of a class that a `class` statement made."""
+
+
+def _is_plain_object(kind: type) -> bool:
+    """Whether all that its instances hold is attributes: one that is a dict or an exception as well holds more."""
+    return all(base is object or base.__flags__ & _OF_PYTHON_CODE for base in kind.__mro__)
 
 
 def _held(value: Any, kind: type) -> dict[str, Any]:

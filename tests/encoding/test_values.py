@@ -327,6 +327,34 @@ def test_what_cannot_travel_is_named_by_its_place(value: Any, place: str) -> Non
     assert str(caught.value).startswith(place)
 
 
+@dataclasses.dataclass
+class Table(dict[str, int]):
+    name: str
+
+
+@dataclasses.dataclass
+class Refused(Exception):
+    code: int
+
+
+class Pair(collections.namedtuple("Pair", "left right")):
+    label: str
+
+
+@pytest.mark.parametrize("value", [Table("a"), Refused(3)])
+def test_a_dataclass_that_is_something_else_too_is_refused_where_it_is_sent(value: Any) -> None:
+    with pytest.raises(Unencodable, match=r"\[0\]: (Table|Refused) is a dataclass and more"):
+        encode([value])
+
+
+def test_a_named_tuple_with_attributes_of_its_own_is_refused() -> None:
+    pair = Pair(1, 2)
+    assert decode(joined(encode(pair))) == pair
+    pair.label = "x"
+    with pytest.raises(Unencodable, match="Pair has attributes beside its fields"):
+        encode(pair)
+
+
 def test_what_cannot_travel_names_the_switch() -> None:
     with pytest.raises(TypeError, match="allow_pickle=True"):
         encode(lambda: 1)
