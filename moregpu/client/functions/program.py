@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from blake3 import blake3
@@ -155,8 +155,9 @@ def _pickler() -> Any:
             if isinstance(obj, Executor) and kind.__module__.startswith("moregpu."):
                 raise TypeError("a function runs to its end and calls nothing on the pool")
             reduced = super().reducer_override(obj)
-            is_enum = isinstance(obj, type) and issubclass(obj, enum.Enum)
-            return _enum(obj, reduced) if is_enum and isinstance(reduced, tuple) and len(reduced) == 6 else reduced
+            if isinstance(obj, enum.EnumType) and isinstance(reduced, tuple) and len(reduced) == 6:
+                return _enum(cast("type[enum.Enum]", obj), reduced)
+            return reduced
 
         def _code(self, code: CodeType) -> Any:
             """A function's code: with the name of its file, which cloudpickle leaves out of tracebacks."""
