@@ -5,8 +5,16 @@ What it prints is shown at once.
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import json
+from collections import deque
+from datetime import date, time
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import PurePath
 from typing import Any, cast
+from uuid import UUID
 
 import typer
 
@@ -15,6 +23,7 @@ from moregpu.cli.show import print_json, say
 from moregpu.client.functions.options import CallOptions
 from moregpu.client.functions.script_file import read_payloads, read_script
 from moregpu.client.functions.scripts import options_of, script_spec
+from moregpu.encoding import Unknown
 from moregpu.errors import JobFailed, MoreGPUError
 
 
@@ -41,6 +50,8 @@ def submit_script(
             except Exception as error:  # noqa: BLE001  (whatever the script raised)
                 results.append(None)
                 failures.append(f"payload {place}: {type(error).__name__}: {error}")
+                if not as_json and len(failures) == 1 and error.__cause__ is not None:
+                    typer.echo(str(error.__cause__).strip(), err=True)  # of many that fail alike the first is enough
             if not as_json:
                 typer.echo(_shown(results[-1]))
         if as_json:
@@ -52,9 +63,32 @@ def submit_script(
 
 
 def _shown(result: Any) -> str:
-    """JSON in plain ASCII: nothing in it is obeyed by a terminal."""
+    """JSON in plain ASCII: nothing in it is obeyed by a terminal. What JSON has no word for is told as it prints."""
     try:
-        text = json.dumps(result)
-    except (TypeError, ValueError):
+        text = json.dumps(result, default=_plain)
+    except (TypeError, ValueError, RecursionError):
         text = json.dumps(repr(result))
     return text.replace("\x7f", "\\u007f")
+
+
+def _plain(value: Any) -> Any:
+    """What stands in JSON for a value of another kind."""
+    match value:
+        case Unknown():
+            return value.fields
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+        case set() | frozenset() | deque():
+            return list(value)
+        case enum.Enum():
+            return value.value
+        case date() | time():
+            return value.isoformat()
+        case _ if hasattr(value, "to_dict") and hasattr(value, "columns"):  # a frame, by columns
+            return value.to_dict("list")
+        case _ if hasattr(value, "tolist"):  # arrays, NumPy's numbers, tensors, columns of frames
+            return value.tolist()
+        case PurePath() | Decimal() | Fraction() | UUID():
+            return str(value)
+        case _:
+            return repr(value)

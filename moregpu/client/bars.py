@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
+from moregpu.client.telling import is_watched, tell
 from moregpu.wire.text import clean
 
 if TYPE_CHECKING:
@@ -17,17 +17,15 @@ def show(handle: JobHandle, *, always: bool) -> None:
     """Show how far a job is until it ends. Without `always` only on a terminal."""
     from moregpu.jobs import JOB_ENDED
 
-    if handle.view.state in JOB_ENDED or not (always or sys.stderr.isatty()):
+    if handle.view.state in JOB_ENDED or not (always or is_watched()):
         return
-    start, clear = ("\r\x1b[K", "\r\x1b[K") if sys.stderr.isatty() else ("", "")
+    start, clear = ("\r\x1b[K", "\r\x1b[K") if is_watched() else ("", "")
     end = "" if start else "\n"
     try:
         for progress in handle.watch():
-            sys.stderr.write(f"{start}{clean(describe(progress), 200)}{end}")
-            sys.stderr.flush()
+            tell(f"{start}{clean(describe(progress), 200)}{end}")
     finally:
-        sys.stderr.write(clear)
-        sys.stderr.flush()
+        tell(clear)
 
 
 def describe(progress: Progress) -> str:

@@ -7,7 +7,9 @@ up, and no constructor but a built-in one is called. Otherwise it is a `RemoteEr
 from __future__ import annotations
 
 import builtins
+import linecache
 import re
+import sys
 import traceback
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -39,7 +41,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""  # its str()
     traceback: str = ""
     notes: tuple[str, ...] = ()
-    value: bytes = b""  # encoded {"args": (…), "vars": {…}, "kept": {…}}; empty where that cannot travel
+    value: bytes = b""  # encoded {"args": (…), "vars": {…}, "kept": {…}}; "lacks": True where that is not all
     members: tuple[Failure, ...] = ()  # of a group: what is in it
 
 
@@ -53,15 +55,31 @@ class RemoteError(Exception):
 
 
 class RemoteTraceback(Exception):
-    """The `__cause__` of what a call raised: the traceback, as it was printed there."""
+    """The `__cause__` of what a call raised: the traceback, as it was printed there, with lines of files of here."""
 
     def __str__(self) -> str:
-        return f"\n\n{shown(self.args[0])}"
+        return f"\n\n{shown(_with_lines(self.args[0]))}"
 
 
 def shown(text: str) -> str:
     """Text of a stranger's as people may see it, its lines kept: what could steer a terminal is spelt out."""
     return _STEERS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _with_lines(text: str) -> str:
+    """A traceback with the lines that it names: no worker has the files that functions came from."""
+    # Who wrote it is a stranger: no file is opened that this program has not loaded as code.
+    files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]} | linecache.cache.keys()
+    lines = text.splitlines(keepends=True)
+    for place in range(len(lines) - 1, -1, -1):
+        found = _PLACE.match(lines[place])
+        if found is None or found["file"] not in files:
+            continue
+        is_there = place + 1 < len(lines) and lines[place + 1].startswith(f"{found['indent']}  ")
+        code = "" if is_there else linecache.getline(found["file"], int(found["line"])).strip()
+        if code:
+            lines.insert(place + 1, f"{found['indent']}  {code}\n")
+    return "".join(lines)
 
 
 def describe(error: BaseException, *, cause: Cause = "raised", skip: int = 0, depth: int = 0) -> Failure:
@@ -74,10 +92,7 @@ def describe(error: BaseException, *, cause: Cause = "raised", skip: int = 0, de
     for _ in range(skip):
         frames = frames.tb_next if frames is not None else None
     text = "".join(traceback.format_exception(kind, error, frames))
-    try:
-        value = b"".join(encode({"args": _arguments(error), "vars": _variables(error), "kept": _kept(error)}))
-    except (Unencodable, ValueError, RecursionError):
-        value = b""
+    value = _encoded(_arguments(error), _variables(error), _kept(error))
     return Failure(
         cause=cause,
         type=f"{kind.__module__}:{kind.__qualname__}",
@@ -87,6 +102,28 @@ def describe(error: BaseException, *, cause: Cause = "raised", skip: int = 0, de
         value=value if len(value) <= 16 << 20 else b"",
         members=_members(error, depth),
     )
+
+
+def _encoded(arguments: tuple[Any, ...], variables: dict[str, Any], kept: dict[str, Any]) -> bytes:
+    """What makes the exception again. Of what cannot travel its text does: who catches the class shall find it."""
+    try:
+        return b"".join(encode({"args": arguments, "vars": variables, "kept": kept}))
+    except (Unencodable, ValueError, RecursionError):
+        pass
+    try:
+        there = {name: value for name, value in variables.items() if _travels(value)}
+        told = tuple(value if _travels(value) else repr(value)[:MAX_MEMBERS_TEXT] for value in arguments)
+        return b"".join(encode({"args": told, "vars": there, "kept": kept, "lacks": True}))
+    except Exception:  # noqa: BLE001  (a `__repr__` of somebody's own may raise anything)
+        return b""
+
+
+def _travels(value: Any) -> bool:
+    try:
+        encode(value)
+    except (Unencodable, ValueError, RecursionError):
+        return False
+    return True
 
 
 def packed(failure: Failure) -> Buffers:
@@ -140,6 +177,8 @@ def _itself(failure: Failure, types: Mapping[str, type] | None) -> Exception | N
             for name, value in held.get("kept", {}).items():
                 if name in _KEPT_OF_IMPORTS and (value is None or isinstance(value, str)):
                     vars(ImportError)[name].__set__(error, value and shown(value))
+        if held.get("lacks"):
+            str(error)  # it may need what did not travel: then its text is told as it was there
         return error
     except Exception:  # noqa: BLE001  (whatever a stranger made up: its text is told all the same)
         return None
@@ -156,6 +195,9 @@ def _class_of(name: str, types: Mapping[str, type] | None) -> type[Exception] | 
 
 _STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Control characters but tab and newline (ESC and C1 begin a terminal's commands), and what turns text around."""
+
+_PLACE = re.compile(r'(?P<indent>[ |]+)File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9})(, in .*)?$')
+"""Where a traceback says where it was; of a group it stands behind bars."""
 
 _OF_THE_CALLER = ("builtins:StopIteration", "builtins:StopAsyncIteration", "concurrent.futures._base:CancelledError")
 """What generators, loops and futures say themselves: from elsewhere it would end the caller's own, or never arrive."""

@@ -56,18 +56,23 @@ class Code(IntEnum):
     ENUM = 23  # type, member's name; of flags that are set together, their number
     NAMEDTUPLE = 24  # type, names, values
     TENSOR = 25  # torch dtype, shape, number of the buffer, whether it wants a gradient
-    FRAME = 26  # column names, columns, index, name of the index
+    FRAME = 26  # column names, columns, index, name of the index, name of the columns
     SERIES = 27  # name, values, index, name of the index
     ELLIPSIS = 28  # nothing
     COLLECTED = 29  # class ("deque", "OrderedDict", …), list or dict, length or name of the factory
+    COLUMN = 30  # of a frame, where it is no array: kind, and what it is made of (`tables`)
+    MOMENT = 31  # of pandas: kind, value, zone or frequency
+    INDEX = 32  # column, name
 
 
 class Unencodable(TypeError):
     """A value that cannot travel; the text says where inside it is and what to do."""
 
-    def __init__(self, why: str):
+    def __init__(self, why: str, hint: str = ""):
         super().__init__(why)
         self.why = why
+        self.hint = hint
+        """What helps where it is an argument."""
         self.path = ""
 
     def within(self, step: str) -> Unencodable:
@@ -77,7 +82,7 @@ class Unencodable(TypeError):
 
     def __str__(self) -> str:
         path = self.path if len(self.path) <= 200 else f"{self.path[:100]}…{self.path[-60:]}"
-        return f"{path or 'the value'}: {self.why}"
+        return f"{path or 'the value'}: {self.why}" + (f"; {self.hint}" if self.hint else "")
 
 
 class Malformed(ValueError):

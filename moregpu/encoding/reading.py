@@ -10,23 +10,20 @@ import fractions
 import importlib
 import math
 import pathlib
-import re
 import sys
 import uuid
-import zoneinfo
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from moregpu.encoding import tables
 from moregpu.encoding.collected import put_together
 from moregpu.encoding.layout import DTYPE, HEAD, LENGTH, MAX_BUFFERS, MAX_DEPTH, Code, Malformed, Unknown, aligned
+from moregpu.encoding.zones import named_zone
 
 MAX_TEXT_NUMBER = 10_000
 """Digits of a decimal."""
-
-_ZONE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,30}(/[A-Za-z0-9][A-Za-z0-9_+-]{0,30}){0,3}")
-"""Names of zones. A stranger's text is matched before a file of that name is looked for."""
 
 
 def decode(
@@ -206,21 +203,24 @@ class _Reader:
         import numpy as np
 
         raw = self._flat(np.dtype("u1"), [self.buffer(number).nbytes], number)
-        flat = torch.from_numpy(raw if raw.flags.writeable else raw.copy()).view(kind)
+        bytes_of_it = torch.from_numpy(raw if raw.flags.writeable else raw.copy())
+        flat = bytes_of_it.view(kind) if len(raw) else torch.empty(0, dtype=kind)
         return flat.reshape(tuple(shape)).requires_grad_(bool(wants_gradient))
 
-    def frame(self, names: Sequence[Any], columns: Sequence[Any], index: Any, name: Any) -> Any:
-        pandas = _pandas()
+    def frame(self, names: Any, columns: Sequence[Any], index: Any, name: Any, names_name: Any = None) -> Any:
+        pandas = tables.pandas_here()
         for column in columns:
-            _check_column(column, index)
-        made = pandas.DataFrame(dict(enumerate(columns)), index=pandas.Index(index, name=name))
-        made.columns = list(names)
+            tables.checked(column, index)
+        rows = tables.index_of(index, name)
+        made = pandas.DataFrame(
+            {place: tables.series_of(column, rows) for place, column in enumerate(columns)}, index=rows
+        )
+        made.columns = tables.index_of(names, names_name)
         return made
 
     def series(self, name: Any, values: Any, index: Any, index_name: Any) -> Any:
-        pandas = _pandas()
-        _check_column(values, index)
-        return pandas.Series(values, index=pandas.Index(index, name=index_name), name=name)
+        tables.checked(values, index)
+        return tables.series_of(values, tables.index_of(index, index_name), name)
 
 
 def loaded_class(name: str, types: Mapping[str, type]) -> type | None:
@@ -244,19 +244,6 @@ def _takes_numbers(kind: type[enum.Enum]) -> bool:
     return missing[0].__func__ is missing[1].__func__
 
 
-def _pandas() -> Any:
-    try:
-        return importlib.import_module("pandas")
-    except ImportError:
-        raise ValueError("a frame came, and pandas is not installed here") from None
-
-
-def _check_column(values: Any, index: Any) -> None:
-    """Values one by one on both sides: what stands for many (a number, a range) would be spread over any length."""
-    if any(type(each).__name__ not in ("list", "ndarray") for each in (values, index)) or len(values) != len(index):
-        raise Malformed("a column that is none")
-
-
 def _fields(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
     if not all(isinstance(name, str) for name in names):
         raise Malformed("a field without a name")
@@ -265,22 +252,12 @@ def _fields(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
 
 def _datetime(text: str, fold: int, zone: str = "") -> datetime.datetime:
     read = datetime.datetime.fromisoformat(text)
-    return read.replace(fold=fold, tzinfo=_zone(zone) or read.tzinfo)
+    return read.replace(fold=fold, tzinfo=named_zone(zone) or read.tzinfo)
 
 
 def _time(text: str, fold: int, zone: str = "") -> datetime.time:
     read = datetime.time.fromisoformat(text)
-    return read.replace(fold=fold, tzinfo=_zone(zone) or read.tzinfo)
-
-
-def _zone(name: str) -> zoneinfo.ZoneInfo | None:
-    """The zone of that name; None where this machine has no such zone: the offset in the text says the same moment."""
-    if _ZONE.fullmatch(name) is None:
-        return None
-    try:
-        return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, OSError, ValueError):
-        return None
+    return read.replace(fold=fold, tzinfo=named_zone(zone) or read.tzinfo)
 
 
 def _uuid(data: bytes) -> uuid.UUID:
@@ -344,4 +321,7 @@ _MAKERS: dict[int, _Maker] = {
     Code.SERIES: lambda reader, parts: reader.series(*parts),
     Code.ELLIPSIS: lambda _, __: ...,
     Code.COLLECTED: lambda _, parts: put_together(*parts),
+    Code.COLUMN: lambda _, parts: tables.column_of(*parts),
+    Code.MOMENT: lambda _, parts: tables.moment_from(*parts),
+    Code.INDEX: lambda _, parts: tables.index_of(*parts),
 }

@@ -32,6 +32,7 @@ from moregpu.encoding.layout import (
     Unencodable,
     aligned,
 )
+from moregpu.encoding.tables import moment_of, parts_of
 
 Buffers = list[bytes | memoryview]
 
@@ -178,9 +179,15 @@ class _Writer:
             named = value.name in kind.__members__
             return self.extension(Code.ENUM, self._type(kind), value.name if named else self._number_of(value))
         if dataclasses.is_dataclass(kind):
+            if not _is_plain_object(kind):
+                raise Unencodable(
+                    f"{kind.__qualname__} is a dataclass and more: what else it holds cannot travel", SWITCH
+                )
             held = _held(value, kind)
             return self._record(Code.DATACLASS, kind, list(held), list(held.values()), depth)
         if isinstance(value, tuple) and isinstance(getattr(kind, "_fields", None), tuple):
+            if getattr(value, "__dict__", None):
+                raise Unencodable(f"{kind.__qualname__} has attributes beside its fields, which cannot travel", SWITCH)
             return self._record(Code.NAMEDTUPLE, kind, list(kind._fields), list(value), depth)  # type: ignore[attr-defined]
         root = kind.__module__.partition(".")[0]
         if root == "numpy" and (packed := self._numpy(value)) is not None:
@@ -189,7 +196,7 @@ class _Writer:
             return self._tensor(value)
         if root == "pandas" and (packed := self._pandas(value, depth)) is not None:
             return packed
-        raise Unencodable(f"{kind.__module__}.{kind.__qualname__} cannot travel; {SWITCH}")
+        raise Unencodable(f"{kind.__module__}.{kind.__qualname__} cannot travel", SWITCH)
 
     def _number_of(self, value: enum.Enum) -> Any:
         if not isinstance(value, enum.Flag):
@@ -213,7 +220,8 @@ class _Writer:
 
         if isinstance(value, np.generic):
             return self.extension(Code.SCALAR, _dtype(value.dtype), value.tobytes())
-        return self.array(value) if type(value) is np.ndarray else None
+        # A file's memory is an array as any other; a matrix multiplies otherwise, and masked elements have no place.
+        return self.array(value) if type(value) in (np.ndarray, np.memmap) else None
 
     def array(self, value: Any) -> Any:
         """A NumPy array, not copied unless its elements lie apart."""
@@ -229,49 +237,84 @@ class _Writer:
         torch = sys.modules["torch"]
         if value.layout is not torch.strided or value.is_quantized:
             raise Unencodable("a sparse or quantised tensor cannot travel: send its dense form")
-        plain = value.detach().cpu().contiguous().reshape(-1)
+        if value.is_meta:
+            raise Unencodable("a tensor without data (of the device meta) cannot travel")
+        # A view that conjugates or negates as it is read has other bytes than values.
+        plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
         raw = plain.view(torch.uint8).numpy().data if plain.numel() else b""
         dtype = str(value.dtype).partition(".")[2]
         return self.extension(Code.TENSOR, dtype, list(value.shape), self.add(raw), bool(value.requires_grad))
 
     def _pandas(self, value: Any, depth: int) -> Any:
         pandas = sys.modules["pandas"]
-        if isinstance(value, pandas.DataFrame):
-            if type(value.columns).__name__ == "MultiIndex":
-                raise Unencodable(
-                    "a frame with several levels of columns cannot travel: give each column one name first"
+        match value:
+            case pandas.DataFrame():
+                return self._frame(value, depth) if type(value) is pandas.DataFrame else None
+            case pandas.Series():
+                if type(value) is not pandas.Series:
+                    return None
+                index = self._column(value.index, depth)
+                return self.extension(
+                    Code.SERIES,
+                    self.pack(value.name, depth),
+                    self._column(value, depth),
+                    index,
+                    self.pack(value.index.name, depth),
                 )
-            names = self.items(list(value.columns), depth)
-            columns = [self._column(value.iloc[:, place], depth) for place in range(len(names))]
-            return self.extension(
-                Code.FRAME, names, columns, self._column(value.index, depth), self.pack(value.index.name, depth)
-            )
-        if isinstance(value, pandas.Series):
-            index = self._column(value.index, depth)
-            return self.extension(
-                Code.SERIES,
-                self.pack(value.name, depth),
-                self._column(value, depth),
-                index,
-                self.pack(value.index.name, depth),
-            )
-        if isinstance(value, pandas.Timestamp):
-            return self.pack(value.to_pydatetime(), depth)
-        return None
+            case pandas.Index():
+                return self.extension(Code.INDEX, self._column(value, depth), self.pack(value.name, depth))
+            case _:
+                parts = moment_of(value)
+                return None if parts is None else self.extension(Code.MOMENT, *self._moment(parts))
+
+    def _frame(self, value: Any, depth: int) -> Any:
+        if type(value.columns).__name__ == "MultiIndex":
+            raise Unencodable("a frame with several levels of columns cannot travel: give each column one name first")
+        return self.extension(
+            Code.FRAME,
+            self._column(value.columns, depth),
+            [self._column(value.iloc[:, place], depth) for place in range(value.shape[1])],
+            self._column(value.index, depth),
+            self.pack(value.index.name, depth),
+            self.pack(value.columns.name, depth),
+        )
+
+    def _moment(self, parts: tuple[str, Any, Any]) -> list[Any]:
+        import numpy as np
+
+        kind, value, more = parts
+        return [kind, self.array(np.asarray(value)) if isinstance(value, np.generic) else value, more]
 
     def _column(self, column: Any, depth: int) -> Any:
-        """A column's values: an array where NumPy holds them, else a list."""
+        """A column's values: an array where NumPy holds them, else what its type is made of."""
+        import numpy as np
+
         if type(column).__name__ == "MultiIndex":
             raise Unencodable("a frame with several levels of index cannot travel: `reset_index()` first")
-        # Times with a zone call themselves by the name of times without one, and NumPy has them as objects.
-        dtype = getattr(column.dtype, "str", "") if getattr(column.dtype, "tz", None) is None else ""
-        return self.array(column.to_numpy()) if DTYPE.fullmatch(dtype) else self.items(column.tolist(), depth)
+        parts = parts_of(column)
+        if parts is not None:
+            indexes = sys.modules["pandas"].Index
+            made = [
+                self._column(part, depth) if isinstance(part, indexes) else self.pack(part, depth) for part in parts
+            ]
+            return self.extension(Code.COLUMN, *made)
+        held = np.asarray(column)
+        return self.array(held) if DTYPE.fullmatch(held.dtype.str) else self.items(column.tolist(), depth)
 
 
 def _zone(value: datetime.datetime | datetime.time) -> list[str]:
     """The name of its zone: its offset alone would be another one after the next change of the clocks."""
     key = value.tzinfo.key if isinstance(value.tzinfo, zoneinfo.ZoneInfo) else None
     return [key] if key else []
+
+
+_OF_PYTHON_CODE = 1 << 9
+"""The flag of a class that a `class` statement made."""
+
+
+def _is_plain_object(kind: type) -> bool:
+    """Whether all that its instances hold is attributes: one that is a dict or an exception as well holds more."""
+    return all(base is object or base.__flags__ & _OF_PYTHON_CODE for base in kind.__mro__)
 
 
 def _held(value: Any, kind: type) -> dict[str, Any]:

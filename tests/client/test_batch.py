@@ -45,7 +45,7 @@ class Pool:
 
     def here(self, calls: Sequence[Call]) -> None:
         for call in calls:
-            call.run_here()
+            call.run_here(lambda tensor: memoryview(b""))
 
     def closed(self, batch: Batch) -> None:
         self.asked.append("closed")

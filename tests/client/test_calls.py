@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import re
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
 from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 import msgspec
 import pytest
 
@@ -22,8 +25,8 @@ from moregpu.client.functions.executor import Calls
 from moregpu.client.functions.functions import Functions
 from moregpu.client.functions.options import Chosen
 from moregpu.client.functions.program import Packer
-from moregpu.errors import JobCancelled
-from moregpu.jobs import Tensor
+from moregpu.errors import JobCancelled, Unreachable
+from moregpu.jobs import Blob, Tensor
 from moregpu.wire import link as wire
 from moregpu.workloads.function.spec import FunctionSpec
 
@@ -180,6 +183,8 @@ def test_what_is_scattered_is_refused_where_nobody_would_put_its_value(pool: Poo
     for submit in (
         lambda: calls.submit(Holder, Holder(table)),
         lambda: calls.submit(Holder, {table}),
+        lambda: calls.submit(len, table, Holder(table)),
+        lambda: calls.submit(len, table, [{table: 1}, {table}]),
         lambda: calls.submit(functools.partial(len, table)),
         lambda: calls.submit(lambda: table),
         lambda: calls.submit(len, table, print),
@@ -187,6 +192,66 @@ def test_what_is_scattered_is_refused_where_nobody_would_put_its_value(pool: Poo
         with pytest.raises(TypeError, match="stands for its value" if by_pickle else "stands for its|cannot travel"):
             submit()
     pool.shutdown(cancel_futures=True)
+
+
+class Storing(Pool):
+    """A pool that keeps what is sent ahead of calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, bytes] = {}
+
+    def blobs(self) -> Any:
+        return self
+
+    def upload_pieces(self, pieces: list[bytes]) -> Blob:
+        content = b"".join(pieces)
+        digest = f"{len(self.kept):064x}"
+        self.kept[digest] = content
+        return Blob(digest=digest, key=bytes(32), size_bytes=len(content))
+
+    def download_into(self, blob: Blob, out: memoryview) -> None:
+        out[:] = self.kept[blob.digest]
+
+    def _threads_for_calls(self) -> Any:
+        return SimpleNamespace(submit=lambda work, *rest: work(*rest))
+
+
+def test_classes_in_what_is_scattered_go_with_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Storing()
+    table = pool.scatter([Holder(1)])
+    packed: list[dict[str, type]] = []
+    pack = Packer.pack
+    monkeypatch.setattr(
+        Packer,
+        "pack",
+        lambda self, function, types, *rest: packed.append({**types}) or pack(self, function, types, *rest),
+    )
+    pool.submit(len, table)
+    pool.submit(len, {"a": [table]})
+    pool.submit(len, [])
+    assert packed == [{f"{__name__}:Holder": Holder}] * 2 + [{}]
+    pool.shutdown(cancel_futures=True)
+
+
+def test_a_call_that_runs_here_gets_what_was_scattered_itself() -> None:
+    pool = Storing()
+    table = pool.scatter([Holder(1)])
+    given = Counter({"a": table})
+    future: Any = pool.calls(local="ok").submit(lambda held: (held, held["a"][0].held), given)
+    pool.connection.hear(Unreachable("nobody is there", ""))
+    assert future.result(0) == (Counter({"a": [Holder(1)]}), 1)
+    assert future.ran_here
+    assert given == {"a": table}, "the caller's own stays as it was"
+
+
+def test_one_argument_that_goes_by_pickle_changes_nothing_for_those_beside_it(pool: Pool) -> None:
+    futures = pool.calls(allow_pickle=True).submit_all(type, [(re.compile("a"),), (5,), (re.compile("b"),), ("x",)])
+    programs = [cloudpickle.loads(spec.inputs["program"].data)[0] for spec in pool.connection.submitted]
+    assert [len(spec.calls) for spec in pool.connection.submitted] == [2, 2]
+    assert programs[1] is type, "it opens no pickle"
+    for future in futures:
+        future.cancel()
 
 
 class Answering(Pool):

@@ -6,23 +6,32 @@ import functools
 import gc
 import importlib
 import pickle
+import random
+import re
 import subprocess
 import sys
+import threading
 import weakref
+from collections import deque
 from concurrent.futures import Future
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Self
 
+import numpy.random
 import pytest
+from numpy.random import rand
 
+from moregpu.client.functions.executor import Calls
 from moregpu.client.functions.joblib_backend import register_joblib
 from moregpu.client.functions.modules import is_own
+from moregpu.client.functions.options import Chosen
 from moregpu.client.functions.pickled import as_pickled
 from moregpu.client.functions.program import Packer, Program, name_of
 from moregpu.client.functions.progress import show_progress
 from moregpu.client.functions.shared import Scattered, Shared
 from moregpu.encoding import decode, joined
+from moregpu.errors import InvalidJob
 from moregpu.jobs import Tensor
 
 FACTOR = 2
@@ -100,6 +109,37 @@ def test_what_may_change_in_place_is_packed_each_time(monkeypatch: pytest.Monkey
     assert unpacked(packer.pack(look, {}))(2) == 10
 
 
+def test_a_builtin_method_of_what_changes_in_place_is_packed_each_time() -> None:
+    packer, table = Packer(), {0: 1}
+    look_up = table.get
+    function = FunctionType((lambda x: look(x)).__code__, {"look": look_up, "__name__": "__main__"}, "looks")
+    assert unpacked(packer.pack(function, {}))(0) == 1
+    table[0] = 2
+    assert unpacked(packer.pack(function, {}))(0) == 2
+
+
+@pytest.mark.parametrize(
+    ("functions", "seed"),
+    [((random.random, lambda: random.randint(0, 9)), random.seed), ((rand, lambda: rand(2)), numpy.random.seed)],
+    ids=["random", "numpy"],
+)
+def test_functions_that_draw_by_a_name_of_their_own_draw_from_what_the_worker_seeds(
+    functions: tuple[Any, ...], seed: Any
+) -> None:
+    for drawn in (*functions, FunctionType((lambda: draw()).__code__, {"draw": functions[0], "__name__": "__main__"})):  # type: ignore[name-defined] # noqa: F821
+        seed(1)
+        first = drawn()
+        there = unpacked(Packer().pack(drawn, {}))
+        seed(1)
+        assert numpy.array_equal(there(), first)
+
+
+def test_a_generator_of_ones_own_goes_as_it_stands() -> None:
+    mine = random.Random(3)
+    there = unpacked(Packer().pack(mine.random, {}))
+    assert [there(), there()] == [mine.random(), mine.random()]
+
+
 def test_a_cell_that_changed_is_seen() -> None:
     packer, count = Packer(), 1
 
@@ -155,8 +195,10 @@ import sys, types
 sys.prefix = sys.exec_prefix = {str(tmp_path / "environment")!r}
 mine = sys.modules["mine"] = types.ModuleType("mine")
 mine.__file__ = {str(tmp_path / where / "mine.py")!r}
+from moregpu.client.functions.executor import Calls
 from moregpu.client.functions.joblib_backend import register_joblib
 from moregpu.client.functions.modules import is_own
+from moregpu.client.functions.options import Chosen
 from moregpu.client.functions.pickled import as_pickled
 print(is_own("mine"), is_own("json"), is_own("numpy"), is_own("_ctypes"))
 """
@@ -275,12 +317,217 @@ def test_functions_that_remember_their_results_travel_too(tmp_path: Path, monkey
     assert of_python is functools.lru_cache
 
 
+HELD_BY_LOCKS = """
+import functools
+import weakref
+
+@functools.singledispatch
+def named(value):
+    return "something"
+
+@named.register
+def _(value: int):
+    return "a number"
+
+class Box:
+    seen = weakref.WeakValueDictionary()
+
+    def __init__(self, held):
+        self.held = held
+
+    @functools.cached_property
+    def twice(self):
+        "Two of it."
+        return 2 * self.held
+
+    @functools.singledispatchmethod
+    def plus(self, other):
+        return None
+
+    @plus.register
+    def _(self, other: int):
+        return self.held + other
+
+def use(value):
+    box = Box(value)
+    box.seen["a"] = box
+    first = box.twice
+    box.held = 0
+    return named(value), named("x"), first, box.twice, Box.twice.__doc__, box.plus(3), list(Box.seen)
+"""
+
+
+def test_what_pythons_own_decorators_keep_beside_a_function_travels_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = loaded("mine_that_keeps", HELD_BY_LOCKS, tmp_path, monkeypatch)
+    there = mine.use(7)
+    packer = Packer()
+    programs = packer.pack(mine.use, {}), packer.pack(mine.named, {})
+    monkeypatch.delitem(sys.modules, "mine_that_keeps")
+    use, named = map(unpacked, programs)
+    assert use(7) == there == ("a number", "something", 14, 14, "Two of it.", 3, ["a"])
+    assert named(True) == "a number"
+
+
+def test_functions_of_names_that_say_no_module_travel() -> None:
+    names: dict[str, Any] = {}
+    exec("class Box:\n    held = 3\n\ndef use(x):\n    return x * Box.held", names)  # noqa: S102
+    assert names["use"].__module__ is None
+    assert unpacked(Packer().pack(names["use"], {}))(2) == 6
+    assert unpacked(Packer().pack(eval("lambda x: x * k", {"k": 5}), {}))(2) == 10  # noqa: S307
+
+
+def test_a_function_keeps_the_name_of_its_file_for_tracebacks() -> None:
+    assert unpacked(Packer().pack(lambda: 1 / 0, {})).__code__.co_filename == __file__
+
+
+def test_code_that_another_python_could_not_run_is_refused_before_it_is_sent() -> None:
+    packer = Packer()
+    assert unpacked(packer.pack(scale, {}))(1) == FACTOR, "it is known from here on"
+    for refused in (lambda: packer.pack(scale, {}, "3.99"), lambda: as_pickled(len, (look,), {}, "3.99")):
+        with pytest.raises(InvalidJob, match="cannot run"):
+            refused()
+    assert unpacked(packer.pack(len, {}, "3.99")) is len
+
+
+LOCKED = """
+import functools
+import threading
+
+lock = threading.Lock()
+table = {"a": [1, {"b": lock}]}
+
+class Held:
+    def __init__(self):
+        self.inside = lock
+
+    def use(self):
+        pass
+
+held = Held()
+
+def direct(x):
+    with lock:
+        return x
+
+def by_another(x):
+    return direct(x)
+
+def by_table(x):
+    return table["a"]
+
+def by_default(x, y=1, z=held):
+    return z
+
+def by_closure():
+    inner = lock
+    return lambda: inner
+"""
+
+
+@pytest.mark.parametrize(
+    ("make", "place"),
+    [
+        ("direct", "direct cannot travel with its lock (_thread.lock)"),
+        ("by_another", "by_another cannot travel with its direct → lock (_thread.lock)"),
+        ("by_table", "by_table cannot travel with its table → ['a'] → [1] → ['b'] (_thread.lock)"),
+        ("by_default", "by_default cannot travel with its z → inside (_thread.lock)"),
+        ("by_closure()", "by_closure.<locals>.<lambda> cannot travel with its inner (_thread.lock)"),
+        ("held.use", "Held.use cannot travel with its self → inside (_thread.lock)"),
+        ("functools.partial(len, held)", "len cannot travel with its args[0] → inside (_thread.lock)"),
+    ],
+)
+def test_what_keeps_a_function_from_travelling_is_named(
+    make: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = loaded("mine_that_is_locked", LOCKED, tmp_path, monkeypatch)
+    function = eval(make, vars(mine))  # noqa: S307
+    with pytest.raises(TypeError, match=f"^{re.escape(place)}: cannot pickle '_thread.lock'"):
+        Packer().pack(function, {})
+
+
+def test_what_keeps_a_module_of_ones_own_from_travelling_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = loaded("mine_that_is_locked", LOCKED, tmp_path, monkeypatch)
+    with pytest.raises(TypeError, match=r"<lambda> cannot travel with its mine → lock \(_thread.lock\)"):
+        Packer().pack(lambda: mine.direct, {})
+
+
+def test_a_function_that_would_call_its_pool_is_told_so() -> None:
+    pool = Calls(lambda: None, Packer(), Chosen())  # type: ignore[arg-type, return-value]
+    with pytest.raises(TypeError, match=r"its pool \(moregpu.*calls nothing on the pool"):
+        Packer().pack(lambda: pool.submit(abs, 1), {})
+
+
+def test_an_argument_by_pickle_that_does_not_travel_is_named() -> None:
+    with pytest.raises(TypeError, match=r"what goes by pickle .* → \['a'\] \(_thread.lock\)"):
+        as_pickled(len, ({"a": threading.Lock()},), {})
+
+
+ENUMS = """
+import enum
+
+class Planet(enum.Enum):
+    EARTH = (6.0, 2.0)
+    MARS = (3.0, 1.0)
+    TERRA = (6.0, 2.0)
+
+    def __init__(self, mass, radius):
+        self.mass, self.radius = mass, radius
+        self.nearest = None
+
+    def gravity(self):
+        return self.mass / self.radius
+
+Planet.EARTH.nearest = Planet.MARS
+
+class Grade(str, enum.Enum):
+    GOOD = ("g", 1)
+    BAD = ("b", 0)
+
+    def __new__(cls, letter, points):
+        made = str.__new__(cls, letter)
+        made._value_, made.points = letter, points
+        return made
+
+class Right(enum.Flag):
+    READ = 1
+    RUN = 2
+    BOTH = 3
+
+def use():
+    return (
+        Planet.EARTH.gravity(), Planet.EARTH.nearest is Planet.MARS, Planet.TERRA is Planet.EARTH,
+        [*Planet.__members__],
+        Grade("g").points, Grade.BAD == "b", Right(3).name, Right.BOTH is Right.READ | Right.RUN, [*Right.__members__],
+    )
+"""
+
+
+def test_enums_go_with_all_their_names_and_with_what_they_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = loaded("mine_with_enums", ENUMS, tmp_path, monkeypatch)
+    here = mine.use()
+    program = Packer().pack(mine.use, {})
+    monkeypatch.delitem(sys.modules, "mine_with_enums")
+    # Where its classes were never loaded, as a worker is; here cloudpickle would find the very ones again.
+    command = [sys.executable, "-c", "import pickle, sys; print(pickle.load(sys.stdin.buffer)[0]())"]
+    done = subprocess.run(command, input=program.content, capture_output=True, check=False)
+    assert done.stdout.decode().strip() == str(here), done.stderr.decode()
+
+
+class Thing: ...
+
+
 def test_shared_values_are_found_wherever_arguments_name_them() -> None:
     scattered, tensor = Scattered(), Tensor(dtype="uint8", shape=(1,), data=b"x")
     shared = scattered.put("ab" * 16, tensor)
-    for value in ((shared,), {"a": [shared]}, [1, (2, {"b": shared})]):
-        assert scattered.named_in(value) == {f"shared/{'ab' * 16}": tensor}
-    assert scattered.named_in((1, "x")) == {}
+    for value in ((shared,), {"a": [shared]}, [1, (2, {"b": shared})], deque([shared])):
+        assert scattered.named_in(value) == ({f"shared/{'ab' * 16}": tensor}, {})
+    assert scattered.named_in((1, "x")) == ({}, {})
+    scattered.holds(shared.digest, {"mine:Thing": Thing})
+    assert scattered.named_in([shared])[1] == {"mine:Thing": Thing}, "no worker has one's own classes"
     with pytest.raises(KeyError, match="another pool"):
         scattered.named_in([Shared("cd" * 16)])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import traceback
 from concurrent.futures import Future
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from moregpu.client.functions import jupyter
 from moregpu.client.functions.jupyter import load_ipython_extension, names_of
+from moregpu.client.functions.on_workers import run_cell
 
 
 @pytest.mark.parametrize(
@@ -17,7 +20,9 @@ from moregpu.client.functions.jupyter import load_ipython_extension, names_of
         ("y = x + 1", {"x"}, {"y"}),
         ("x += 1", {"x"}, {"x"}),
         ("for _ in range(3):\n    total += _step", {"range", "total", "_step"}, {"_", "total"}),
-        ("x[0] += 1", {"x"}, set()),
+        ("x[0] += 1", {"x"}, {"x"}),
+        ("table['new'] = table.a * y", {"table", "y"}, {"table"}),
+        ("a.b[c].d = 1\ndel e[0]\nf().g = h[0]", {"a", "c", "e", "f", "h"}, {"a", "e"}),
         ("del x", {"x"}, set()),
         ("match pair:\n    case (a, *b): pass\n    case {'k': c, **d}: pass", {"pair"}, {"a", "b", "c", "d"}),
         ("def f(): return x", {"x"}, set()),
@@ -75,9 +80,26 @@ def test_a_cell_counts_on_in_a_name_of_the_notebook(monkeypatch: pytest.MonkeyPa
     assert shell.user_ns["x"] == 5
 
 
+def test_what_a_cell_assigns_a_part_of_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Elsewhere(Pool):
+        def submit(self, function: Any, *arguments: Any) -> Future[Any]:
+            return super().submit(function, *copy.deepcopy(arguments))
+
+    table = {"a": 1}
+    shell = shell_on(Elsewhere(), monkeypatch, table=table)
+    shell.pool("", "table['b'] = table['a'] + 1")
+    assert shell.user_ns["table"] == {"a": 1, "b": 2}
+
+
 def test_a_cell_that_is_interrupted_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Pool(answers=False)
     shell = shell_on(pool, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         shell.pool("", "1")
     assert pool.futures[0].cancelled()
+
+
+def test_a_cell_that_fails_shows_its_line() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        run_cell("x = 1\nx / 0  # here", {}, [])
+    assert "\n    x / 0  # here\n" in "".join(traceback.format_exception(caught.value))

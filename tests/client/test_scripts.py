@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from moregpu.client.functions.options import THIS_PYTHON, chosen, size_in_bytes
+from moregpu.client.functions.options import chosen, size_in_bytes
 from moregpu.client.functions.scripts import header_of, options_of, python_for
 from moregpu.errors import InvalidJob
 
@@ -36,12 +36,27 @@ def test_a_header_that_cannot_be_read_is_refused() -> None:
         header_of("# /// script\n# dependencies = [\n# ///\n")
 
 
+NEXT, OWN = sys.version_info.minor + 1, sys.version_info.minor
+
+
 @pytest.mark.parametrize(
     ("asked", "minor"),
-    [(">=3.8", THIS_PYTHON), ("==3.12.*", "3.12"), ("~=3.13", "3.13"), (f">=3.{sys.version_info.minor + 1}", None)],
-)
-def test_the_python_is_this_one_where_it_fits(asked: str, minor: str | None) -> None:
-    assert python_for(asked) == (minor or f"3.{sys.version_info.minor + 1}")
+    [
+        (">=3.8", OWN), (">=3", OWN), ("==3.*", OWN), ("", OWN),
+        (">=3.8,<4", OWN), (f"<=3.{OWN}", OWN), (f"<3.{OWN}.9", OWN),
+        ("==3.12.*", 12), ("==3.12", 12), ("===3.13.1", 13), ("~=3.29", 29), ("~= 3.29.1", 29), (">= 3.30", 30),
+        (f">=3.{NEXT}", NEXT), (f">3.{OWN}", NEXT), (f">=3.8, <3.{NEXT}", OWN), (f"!=3.{OWN}.*,>=3.{OWN}", NEXT),
+        (f">3.{OWN}.1", OWN), (f"!=3.{OWN}.1", OWN),
+    ],
+)  # fmt: skip
+def test_the_python_is_this_one_where_it_fits_else_the_oldest_that_does(asked: str, minor: int) -> None:
+    assert python_for(asked) == f"3.{minor}"
+
+
+@pytest.mark.parametrize("asked", [">=3.8,<3.11", "==3.9.*", ">3.12,<3.12"])
+def test_a_script_for_a_python_that_functions_do_not_run_on_is_refused(asked: str) -> None:
+    with pytest.raises(InvalidJob, match="asks for Python"):
+        python_for(asked)
 
 
 @pytest.mark.parametrize(
@@ -58,5 +73,9 @@ def test_options_that_mean_nothing_are_refused() -> None:
         chosen({"memory": "much"})
     with pytest.raises(InvalidJob):
         chosen({"timeout": 0})
+    for option, value in (("timeout", "60"), ("retry_on", [KeyError, "x"]), ("retry_on", 3), ("local", True)):
+        with pytest.raises(InvalidJob, match=option):
+            chosen({option: value})
+    assert chosen({"retry_on": [KeyError, ValueError]}).retry_on == (KeyError, ValueError)
     assert chosen({"gpu": "A100"}).device == "A100"
     assert chosen({"gpu": True}).device is None

@@ -6,13 +6,14 @@ import asyncio
 import json
 import traceback
 from concurrent.futures import CancelledError, Future
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from moregpu.encoding import Malformed, decode, encode
-from moregpu.encoding.failures import Failure, RemoteError, describe, packed, rebuilt, unpacked
+from moregpu.encoding.failures import Failure, RemoteError, RemoteTraceback, describe, packed, rebuilt, unpacked
 from moregpu.encoding.records import RecordCounter, Status, read_records, record
 
 
@@ -84,6 +85,25 @@ def test_an_exception_comes_back_as_itself_with_the_traceback_as_cause_and_notes
     assert error.args == ("no such thing", 3)
     assert error.__notes__ == ["while looking", "on worker w-1, attempt 1"]
     assert "in deep" in str(error.__cause__)
+
+
+def test_a_traceback_shows_lines_of_files_that_are_here_though_no_worker_has_them(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("a line\n")
+
+    def raise_both() -> None:
+        raise ExceptionGroup("two", [KeyError(1)])  # the line
+
+    line = raise_both.__code__.co_firstlineno + 1
+    place = f'File "{__file__}", line {line}, in f'
+    for told, shown_as in (
+        (f"  {place}\nKeyError: 1\n", f"  {place}\n    raise ExceptionGroup("),
+        (f"  |   {place}\n  | KeyError: 1\n", f"  |   {place}\n  |     raise ExceptionGroup("),
+        (f"  {place}\n    theirs\nKeyError\n", f"  {place}\n    theirs\nKeyError"),
+        (f"  {place.replace(str(line), '9' * 9)}\nKeyError\n", f"{'9' * 9}, in f\nKeyError"),
+        (f'  File "{secret}", line 1\nKeyError\n', "line 1\nKeyError"),
+    ):
+        assert shown_as in str(RemoteTraceback(told))
 
 
 @pytest.mark.parametrize(
@@ -221,13 +241,48 @@ def test_an_exception_whose_text_raises_is_described_all_the_same() -> None:
     assert "whose text raised" in caught(fail).text
 
 
-def test_arguments_that_cannot_travel_leave_class_and_text() -> None:
+def test_an_exception_keeps_its_class_where_what_it_holds_cannot_travel() -> None:
     def fail() -> None:
-        raise ValueError(print)
+        raise ValueError("bad", print, {3: 4})
+
+    error = rebuilt(caught(fail))
+    assert type(error) is ValueError
+    assert error.args == ("bad", "<built-in function print>", {3: 4})
+
+    def fail_alone() -> None:
+        error = Own(3, "about")
+        error.about = print  # type: ignore[attr-defined]
+        raise error
+
+    alone = rebuilt(caught(fail_alone))
+    assert type(alone) is Own
+    assert (alone.code, alone.args, hasattr(alone, "about")) == (3, ("about",), False)
+
+
+class Needy(Exception):
+    def __init__(self, held: object):
+        super().__init__()
+        self.held = held
+
+    def __str__(self) -> str:
+        return f"it holds {self.held}"
+
+
+class Silent:
+    def __repr__(self) -> str:
+        raise RuntimeError("nothing to say")
+
+
+@pytest.mark.parametrize(("held", "text"), [(Needy(print), "it holds <built-in"), (ValueError(Silent()), "ValueError")])
+def test_an_exception_that_cannot_be_without_what_does_not_travel_leaves_class_and_text(
+    held: Exception, text: str
+) -> None:
+    def fail() -> None:
+        raise held
 
     error = rebuilt(caught(fail))
     assert type(error) is RemoteError
-    assert "ValueError: <built-in function print>" in str(error)
+    assert text in str(error)
 
 
 def test_what_a_stranger_wrote_steers_no_terminal_whatever_prints_it() -> None:

@@ -25,9 +25,17 @@ class DType:
 class Tensor:
     """`torch.Tensor`, on a NumPy array: what is documented of the methods that the encoding calls."""
 
-    def __init__(self, array: Any, layout: str = "strided", is_quantized: bool = False):
+    def __init__(
+        self,
+        array: Any,
+        layout: str = "strided",
+        is_quantized: bool = False,
+        is_conj: bool = False,
+        is_meta: bool = False,
+    ):
         self.array = array
         self.layout, self.is_quantized, self.requires_grad = layout, is_quantized, False
+        self.is_conj, self.is_meta = is_conj, is_meta
 
     @property
     def dtype(self) -> DType:
@@ -38,7 +46,13 @@ class Tensor:
         return self.array.shape
 
     def detach(self) -> Tensor:
-        return Tensor(self.array)
+        return Tensor(self.array, is_conj=self.is_conj)
+
+    def resolve_conj(self) -> Tensor:
+        return Tensor(self.array.conj()) if self.is_conj else self
+
+    def resolve_neg(self) -> Tensor:
+        return self
 
     def cpu(self) -> Tensor:
         return self
@@ -53,6 +67,10 @@ class Tensor:
         return self.array.size
 
     def view(self, kind: DType) -> Tensor:
+        if self.is_conj:
+            raise RuntimeError("torch.Tensor.view is not supported for conjugate view tensors")
+        if not self.array.size and self.array.dtype.name != kind.name:
+            raise RuntimeError("self.stride(-1) must be 1 to view Byte as Float, but got 0")
         return Tensor(self.array.view(kind.name))
 
     def numpy(self) -> Any:
@@ -74,7 +92,7 @@ Tensor.__module__ = "torch"
 def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
     stand_in: Any = ModuleType("torch")
     stand_in.Tensor, stand_in.dtype, stand_in.strided = Tensor, DType, "strided"
-    for name in ("float32", "float64", "int64", "uint8", "bool"):
+    for name in ("float32", "float64", "complex64", "int64", "uint8", "bool"):
         setattr(stand_in, name, DType(name))
 
     def from_numpy(array: Any) -> Tensor:
@@ -82,6 +100,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
         return Tensor(array)
 
     stand_in.from_numpy = from_numpy
+    stand_in.empty = lambda size, dtype: Tensor(np.empty(size, dtype.name))
     monkeypatch.setitem(sys.modules, "torch", stand_in)
     return stand_in
 
@@ -108,6 +127,16 @@ def test_a_tensor_comes_out_with_its_type_its_shape_and_its_values(array: Any, b
 def test_a_tensor_that_lies_across_its_memory_comes_out_as_it_reads() -> None:
     array = np.arange(6, dtype=np.float32).reshape(2, 3).T
     assert np.array_equal(there_and_back(Tensor(array)).array, array)
+
+
+def test_a_tensor_that_is_conjugated_as_it_is_read_comes_out_as_it_reads() -> None:
+    array = np.array([1 + 2j], np.complex64)
+    assert there_and_back(Tensor(array, is_conj=True)).array == [1 - 2j]
+
+
+def test_a_tensor_without_data_is_refused() -> None:
+    with pytest.raises(Unencodable, match="without data"):
+        encode(Tensor(np.ones(2), is_meta=True))
 
 
 def test_whether_it_wants_a_gradient_travels_too() -> None:

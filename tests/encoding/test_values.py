@@ -97,6 +97,16 @@ def test_an_array_is_copied_neither_on_its_way_out_nor_in() -> None:
     assert np.shares_memory(decode(data)["x"], np.frombuffer(data, np.uint8))
 
 
+def test_an_array_in_a_file_is_an_array_whole_or_in_part(tmp_path: pathlib.Path) -> None:
+    array = np.arange(12.0).reshape(3, 4)
+    np.save(tmp_path / "array.npy", array)
+    mapped = np.load(tmp_path / "array.npy", mmap_mode="r")
+    for value, same in ((mapped, array), (mapped[1:, ::2], array[1:, ::2]), (mapped.T, array.T)):
+        found = decode(joined(encode(value)))
+        assert type(found) is np.ndarray
+        assert np.array_equal(found, same)
+
+
 def test_from_bytes_that_cannot_be_written_to_arrays_are_copies_or_views_as_asked() -> None:
     data = joined(encode(np.arange(10)))
     assert decode(data).flags.writeable
@@ -315,6 +325,34 @@ def test_what_cannot_travel_is_named_by_its_place(value: Any, place: str) -> Non
     with pytest.raises(TypeError) as caught:
         encode(value, name="argument 'x'")
     assert str(caught.value).startswith(place)
+
+
+@dataclasses.dataclass
+class Table(dict[str, int]):
+    name: str
+
+
+@dataclasses.dataclass
+class Refused(Exception):
+    code: int
+
+
+class Pair(collections.namedtuple("Pair", "left right")):
+    label: str
+
+
+@pytest.mark.parametrize("value", [Table("a"), Refused(3)])
+def test_a_dataclass_that_is_something_else_too_is_refused_where_it_is_sent(value: Any) -> None:
+    with pytest.raises(Unencodable, match=r"\[0\]: (Table|Refused) is a dataclass and more"):
+        encode([value])
+
+
+def test_a_named_tuple_with_attributes_of_its_own_is_refused() -> None:
+    pair = Pair(1, 2)
+    assert decode(joined(encode(pair))) == pair
+    pair.label = "x"
+    with pytest.raises(Unencodable, match="Pair has attributes beside its fields"):
+        encode(pair)
 
 
 def test_what_cannot_travel_names_the_switch() -> None:

@@ -8,6 +8,7 @@ import math
 import operator
 import os
 import time
+from collections import Counter
 from concurrent.futures import Executor, as_completed, wait
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,15 @@ def test_what_is_scattered_is_sent_once_and_named_in_many_calls(function_pool: P
     assert list(function_pool.map(lambda t, place: float(t["table"][place]), [{"table": shared}] * 5, range(5))) == [
         float(table[place]) for place in range(5)
     ]
+
+
+def test_what_is_scattered_may_hold_classes_of_ones_own(function_pool: Pool) -> None:
+    shared = function_pool.scatter([Point(1, 2), Point(3, 4)])
+
+    def look(points: list[Point], counts: Counter[str]) -> tuple[float, int]:
+        return points[1].length(), counts["nothing"]
+
+    assert function_pool.submit(look, shared, Counter("a")).result(60) == (5, 0)
 
 
 def test_an_exception_comes_back_as_itself(functions: LoopbackPool, function_pool: Pool) -> None:

@@ -28,7 +28,8 @@ def test_a_script_that_fails_says_so(functions: LoopbackPool, tmp_path: Path) ->
     script.write_text("raise RuntimeError('out of data')\n")
     done = functions.run("submit", "script", str(script))
     assert done.returncode == 5
-    assert "RuntimeError: out of data" in done.stderr
+    assert "payload 0: RuntimeError: out of data" in done.stderr
+    assert 'File "script.py", line 1' in done.stderr
     assert functions.run("submit", "script", str(tmp_path / "none.py")).returncode == 2
 
 

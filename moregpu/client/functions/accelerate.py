@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
+from moregpu.client.functions.on_workers import itself
 from moregpu.client.functions.options import CallOptions
 from moregpu.errors import MoreGPUError, NotConfigured
 
@@ -75,7 +76,7 @@ class Accelerated:
         return self if instance is None else functools.partial(self, instance)
 
     def __reduce__(self) -> Any:
-        return _function, (self.__moregpu_function__,)  # on a worker it is the function alone
+        return itself, (self.__moregpu_function__,)  # on a worker it is the function alone
 
     def _on_pool(self) -> Calls:
         pool = self._pool_or_default()
@@ -93,10 +94,6 @@ class Accelerated:
             raise error
         log.warning("%s runs here: %s", getattr(self, "__name__", "a function"), error.detail)
         return self.__moregpu_function__(*args, **kwargs)
-
-
-def _function(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
 
 
 def _local() -> str:

@@ -8,10 +8,12 @@ from typing import Any
 
 from moregpu.client.functions.options import Chosen
 from moregpu.client.functions.program import Program
-from moregpu.encoding import Buffers, Malformed, decode
+from moregpu.client.functions.shared import opened_in
+from moregpu.encoding import Buffers, Malformed, decode, joined
 from moregpu.encoding.failures import RemoteError, rebuilt, unpacked
 from moregpu.encoding.records import Status
 from moregpu.jobs import Tensor
+from moregpu.workloads.function.spec import SHARED
 
 
 class CallFuture(Future[Any]):
@@ -85,13 +87,20 @@ class Call:
         self.fail(error)
         return True
 
-    def run_here(self) -> None:
-        """Call it on this machine; the future says so in `ran_here`."""
+    def run_here(self, fetch: Callable[[Tensor], memoryview]) -> None:
+        """Call it on this machine; the future says so in `ran_here`. `fetch` gets what was scattered."""
         if self.values is None or not self._begins_to_end():
             return
         args, kwargs = self.values
         self.future.ran_here = True
         try:
+            if self.shared:
+                # Into other containers than the caller's own, which go on holding what stands for the values.
+                values = {
+                    name.removeprefix(SHARED): decode(fetch(tensor), types=self.types)
+                    for name, tensor in self.shared.items()
+                }
+                args, kwargs = opened_in(decode(joined(self.arguments), types=self.types), values)
             self.future.set_result(self.program.function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001  (whatever it raises is its result)
             self.future.set_exception(error)

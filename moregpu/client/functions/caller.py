@@ -103,8 +103,10 @@ class Caller:
 
     def scatter(self, value: Any) -> Shared:
         """Send a value once. Raises `Unencodable`."""
-        content = joined(encode(value, name="the value"))
+        types: dict[str, type] = {}
+        content = joined(encode(value, name="the value", types=types))
         digest = blake3(content).hexdigest()
+        self.scattered.holds(digest, types)
         if digest in self.scattered:
             return Shared(digest)
         return self.scattered.put(digest, self._uploaded([content]))
@@ -249,7 +251,15 @@ class Caller:
     def here(self, calls: Sequence[Call]) -> None:
         """Make calls on this machine, on a thread."""
         for call in calls:
-            self._threads().submit(call.run_here)
+            self._threads().submit(call.run_here, self._scattered_bytes)
+
+    def _scattered_bytes(self, tensor: Tensor) -> memoryview:
+        """What `scatter` sent, from the pool again. Raises what fetching raises."""
+        if not isinstance(tensor.data, Blob):
+            return memoryview(tensor.data)
+        data = room_for(tensor.data.size_bytes)
+        self._blobs().download_into(tensor.data, data)
+        return data
 
     def closed(self, batch: Batch) -> None:
         """Nothing more comes of a batch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from moregpu.errors import MissingExtra
@@ -13,17 +13,6 @@ def arguments_of(parameters: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(parameters, Mapping):
         return (), {str(name): value for name, value in parameters.items()}
     return (parameters, {}) if isinstance(parameters, tuple) else ((parameters,), {})
-
-
-class Spread:
-    """Calls a function with positional and named arguments that came as one value. Runs on the worker."""
-
-    def __init__(self, function: Callable[..., Any]):
-        self.function = function
-        self.__qualname__ = getattr(function, "__qualname__", type(function).__qualname__)
-
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.function(*args, **kwargs)
 
 
 def rows_of(parameters: Iterable[Any], results: Sequence[Any]) -> list[dict[str, Any]]:

@@ -57,10 +57,12 @@ class Calls(Executor):
     def submit_all(self, fn: Callable[..., T], arguments: Iterable[tuple[Any, ...]]) -> list[Future[T]]:
         """Call `fn` once with each tuple of arguments; all are sent together."""
         calls: list[Call] = []
+        plain = _plain(fn)
         program: Program | None = None
         for args in arguments:
             call = self._call(fn, args, {}, program)
-            program = call.program if not call.types else None
+            if not call.types and call.program.function is plain:  # not one that opens a pickle first
+                program = call.program
             calls.append(call)
         by_program: dict[str, list[Call]] = {}
         for call in calls:
@@ -87,9 +89,9 @@ class Calls(Executor):
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], program: Program | None
     ) -> Call:
         types: dict[str, type] = {}
-        function: Callable[..., Any] = getattr(fn, "__moregpu_function__", fn)
+        function = _plain(fn)
         values = (args, kwargs) if self.options.local == "ok" else None
-        shared = self._caller().scattered.named_in((args, kwargs))
+        shared, shared_types = self._caller().scattered.named_in((args, kwargs))
         try:
             arguments = _encoded(args, kwargs, types)
             if types.pop(SHARED_TYPE, None) is not None and not shared:
@@ -97,11 +99,17 @@ class Calls(Executor):
         except Unencodable:
             if not self.options.allow_pickle:
                 raise
-            function, arguments = as_pickled(function, args, kwargs)
+            function, arguments = as_pickled(function, args, kwargs, self.options.python)
             program, types = None, {}
+        types |= shared_types
         if program is None or types:
-            program = self.packer.pack(function, types)
+            program = self.packer.pack(function, types, self.options.python)
         return Call(program, self.options, arguments, shared, types, values)
+
+
+def _plain(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself, of an accelerated one."""
+    return getattr(fn, "__moregpu_function__", fn)
 
 
 def _encoded(args: tuple[Any, ...], kwargs: dict[str, Any], types: dict[str, type]) -> Any:

@@ -101,7 +101,8 @@ class Functions(Executor):
 
         A mapping is passed by name, a tuple in order, anything else as the one argument.
         """
-        from moregpu.client.functions.distributing import Spread, arguments_of
+        from moregpu.client.functions.distributing import arguments_of
+        from moregpu.client.functions.on_workers import Spread
 
         plain = getattr(function, "__moregpu_function__", function)
         calls = self.calls(**options)

@@ -7,7 +7,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Unpack
 
 from moregpu.client.functions.accelerate import default_pool
-from moregpu.client.functions.options import CallOptions
+from moregpu.client.functions.on_workers import run_items
+from moregpu.client.functions.options import THIS_PYTHON, CallOptions
 from moregpu.client.functions.program import dumps
 from moregpu.errors import MissingExtra
 
@@ -53,7 +54,7 @@ def register_joblib(pool: Functions | None = None, **options: Unpack[CallOptions
         def submit(self, func: Any, callback: Callable[[Any], Any] | None = None) -> Future[Any]:
             """Send a batch of joblib's calls."""
             items = list(getattr(func, "items", [(func, (), {})]))
-            future = self._calls.submit(run_items, dumps(items))
+            future = self._calls.submit(run_items, dumps(items, options.get("python") or THIS_PYTHON))
             self._under_way.add(future)
             future.add_done_callback(self._under_way.discard)
             if callback is not None:
@@ -74,10 +75,3 @@ def register_joblib(pool: Functions | None = None, **options: Unpack[CallOptions
                 future.cancel()
 
     parallel.register_parallel_backend("moregpu", Backend)
-
-
-def run_items(content: bytes) -> list[Any]:
-    """Make joblib's calls; on the worker, in the sandbox."""
-    import pickle
-
-    return [function(*args, **kwargs) for function, args, kwargs in pickle.loads(content)]  # noqa: S301

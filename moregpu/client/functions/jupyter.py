@@ -10,11 +10,9 @@ from typing import Any
 
 from moregpu.client.functions.accelerate import default_pool
 from moregpu.client.functions.executor import awaited
+from moregpu.client.functions.on_workers import run_cell
 from moregpu.encoding.failures import shown
 from moregpu.errors import InvalidRequest
-
-MOST_TEXT = 20_000
-"""Of the text of a value that does not travel."""
 
 _NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 _NUMBERS = ("timeout", "cores", "retries")
@@ -27,8 +25,9 @@ def load_ipython_extension(shell: Any) -> None:
     def pool(line: str, cell: str) -> Any:
         """Run the cell on the pool: `%%pool timeout=60 requires=numpy,pandas gpu`.
 
-        Names that it uses are sent with it; names that it binds come back, as far as they travel as data. The value of
-        its last expression is shown, unless a semicolon ends it; of what does not travel, its text.
+        Names that it uses are sent with it; names that it binds, or assigns a part of, come back, as far as they travel
+        as data. The value of its last expression is shown, unless a semicolon ends it; of what does not travel, its
+        text.
         """
         used, bound = names_of(cell)
         known = {name: shell.user_ns[name] for name in used if name in shell.user_ns and not name.startswith("__")}
@@ -67,8 +66,17 @@ def _bound_by(node: ast.AST) -> str | None:
             return name
         case ast.MatchMapping(rest=name):
             return name
+        case ast.Subscript(value=held, ctx=ast.Store() | ast.Del()) | ast.Attribute(value=held, ctx=ast.Store()):
+            return _name_of(held)  # `table["new"] = …` changes what it names
         case _:
             return None
+
+
+def _name_of(held: ast.expr) -> str | None:
+    """The name at the left of `a.b[c].d`."""
+    while isinstance(held, ast.Subscript | ast.Attribute):
+        held = held.value
+    return held.id if isinstance(held, ast.Name) else None
 
 
 def ends_quietly(cell: str) -> bool:
@@ -106,30 +114,3 @@ def options_of(line: str) -> dict[str, Any]:
         else:
             raise InvalidRequest(f"%%pool does not know {word!r}", "timeout=60 requires=numpy,pandas gpu memory=4GB")
     return options
-
-
-def run_cell(cell: str, known: dict[str, Any], bound: list[str]) -> tuple[dict[str, Any], Any, str | None]:
-    """Run a cell; on the worker, in the sandbox.
-
-    Gives what it bound, its last expression's value, and the text of one that does not travel.
-    """
-    from moregpu.encoding import Unencodable, encode
-
-    def travels(value: Any) -> bool:
-        try:
-            encode(value)
-        except Unencodable:
-            return False
-        return True
-
-    names = {"__name__": "__main__", **known}
-    tree = ast.parse(cell)
-    last = tree.body[-1] if tree.body else None
-    if isinstance(last, ast.Expr):
-        tree.body.pop()
-    exec(compile(tree, "<cell>", "exec"), names)  # noqa: S102
-    value = None
-    if isinstance(last, ast.Expr):
-        value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)  # noqa: S307
-    given = {name: names[name] for name in bound if name in names and travels(names[name])}
-    return (given, value, None) if travels(value) else (given, None, repr(value)[:MOST_TEXT])

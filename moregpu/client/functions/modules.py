@@ -27,8 +27,13 @@ _known: dict[str, bool] = {"__main__": True}
 _sent: set[str] = set()
 
 
-def is_own(name: str) -> bool:
-    """Whether a module is of the person's own files, or the program that was started."""
+def is_own(name: str | None) -> bool:
+    """Whether a module is of the person's own files, or the program that was started.
+
+    None: what `exec` made among names that say no module; nobody can import that.
+    """
+    if name is None:
+        return True
     if name not in _known:
         _known[name] = _is_own(name, sys.modules.get(name))
     return _known[name]

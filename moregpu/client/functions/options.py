@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from typing import Any, Literal, TypedDict
+from numbers import Real
+from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 
@@ -35,7 +36,7 @@ class CallOptions(TypedDict, total=False):
     requires: Iterable[str]
     """Packages, as pip takes them."""
     python: str
-    retry_on: type[BaseException] | tuple[type[BaseException], ...]
+    retry_on: type[BaseException] | Iterable[type[BaseException]]
     """What a call raised for which it is called again, up to `retries` times. By default only the pool's own failures
     are, by themselves."""
     retries: int
@@ -122,7 +123,9 @@ def chosen(options: CallOptions | dict[str, Any]) -> Chosen:
         if value is not None:
             read[field] = size_in_bytes(value)
     if (timeout := left.pop("timeout", None)) is not None:
-        if not timeout > 0:
+        if not isinstance(timeout, Real):
+            raise InvalidJob(f"a timeout of {timeout!r}", "give seconds, as a number")
+        if not float(timeout) > 0:
             raise InvalidJob(f"a timeout of {timeout!r} seconds", "give more than 0")
         read["time_limit_s"] = float(timeout)
     requires = left.pop("requires", None)
@@ -130,7 +133,12 @@ def chosen(options: CallOptions | dict[str, Any]) -> Chosen:
         read["requires"] = (requires,) if isinstance(requires, str) else tuple(sorted(requires))
     retry_on = left.pop("retry_on", None)
     if retry_on is not None:
-        read["retry_on"] = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+        kinds = tuple(retry_on) if isinstance(retry_on, Iterable) else (retry_on,)
+        if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+            raise InvalidJob(f"retry_on={retry_on!r}", "give a class of exceptions, or several")
+        read["retry_on"] = kinds
+    if left.get("local") not in (None, *get_args(Local)):
+        raise InvalidJob(f"local={left['local']!r}", 'give "ok", to let calls run here too, or "never"')
     unknown = left.keys() - set(Chosen.__struct_fields__)
     if unknown:
         raise TypeError(f"there is no option {sorted(unknown)[0]!r}")

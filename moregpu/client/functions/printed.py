@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
+from moregpu.client.telling import tell
 from moregpu.wire.link import Printed
 from moregpu.wire.text import clean
 
@@ -11,8 +10,4 @@ from moregpu.wire.text import clean
 def show(function: str, printed: Printed) -> None:
     """Write lines to stderr, prefixed; whoever reads this program's output gets none of them."""
     head = clean(f"{function} on {printed.worker or 'a worker'}", 200)
-    try:
-        sys.stderr.write("".join(f"[{head}] {clean(line)}\n" for line in printed.lines))
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        pass  # nobody reads it
+    tell("".join(f"[{head}] {clean(line)}\n" for line in printed.lines))

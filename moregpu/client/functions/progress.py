@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
+
+from moregpu.client.telling import is_watched, tell
 
 AFTER_S = 1.0
 EVERY_S = 0.2
@@ -16,7 +17,7 @@ WIDTH = 30
 
 def show_progress(futures: Sequence[Future[Any]], name: str, wanted: bool | None) -> None:
     """Show how many calls are done, from the second on that they take; by default on a terminal only."""
-    if wanted is False or (wanted is None and not sys.stderr.isatty()) or not futures:
+    if wanted is False or (wanted is None and not is_watched()) or not futures:
         return
     bar = _Bar(len(futures), name)
     for future in futures:
@@ -43,14 +44,7 @@ class _Bar:
             self._write(over)
 
     def _write(self, over: bool) -> None:
-        terminal = sys.stderr.isatty()
+        terminal = is_watched()
         filled = round(WIDTH * self._done / self._total)
         text = f"{self._name} {'█' * filled}{'·' * (WIDTH - filled)} {self._done}/{self._total}"
-        try:
-            if terminal:
-                sys.stderr.write("\r\x1b[K" + ("" if over else text))
-            else:
-                sys.stderr.write(text + "\n")
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            pass  # nobody reads it
+        tell("\r\x1b[K" + ("" if over else text) if terminal else text + "\n")

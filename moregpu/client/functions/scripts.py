@@ -20,7 +20,7 @@ from typing import Any, cast
 from blake3 import blake3
 
 from moregpu.client.functions.call import Call
-from moregpu.client.functions.options import THIS_PYTHON, CallOptions, Chosen, chosen
+from moregpu.client.functions.options import CallOptions, Chosen, chosen
 from moregpu.client.functions.program import Program
 from moregpu.encoding import encode, joined
 from moregpu.errors import InvalidJob
@@ -28,8 +28,9 @@ from moregpu.jobs import Tensor
 from moregpu.workloads.function.spec import ARGUMENTS, PROGRAM, FunctionSpec
 
 _BLOCK = re.compile(r"(?m)^# /// script\s*$\s((?:^#(?:| .*)$\s)+?)^# ///\s*$")
-_LEAST = re.compile(r">=\s*3\.(\d+)")
-_EXACT = re.compile(r"[=~]=\s*3\.(\d+)")
+_CLAUSE = re.compile(r"(===|[=~!<>]=|[<>])\s*3(?:\.(\d+))?(?:\.(\d+|\*))?(?![.\d])")
+_MINORS = range(11, 31)
+"""Of Python 3, on which functions may run."""
 
 
 def header_of(text: str) -> dict[str, Any]:
@@ -56,14 +57,40 @@ def options_of(text: str, options: CallOptions) -> Chosen:
 
 
 def python_for(asked: str) -> str:
-    """The minor version that a `requires-python` means: this one where it fits, else the one that it names."""
-    exact = _EXACT.search(asked)
-    if exact is not None:
-        return f"3.{exact[1]}"
-    least = _LEAST.search(asked)
-    if least is not None and int(least[1]) > sys.version_info.minor:
-        return f"3.{least[1]}"
-    return THIS_PYTHON
+    """The minor version that a `requires-python` means: this one where it fits, else the oldest that does.
+
+    Raises `InvalidJob` where none does.
+    """
+    found = [each.groups() for each in _CLAUSE.finditer(asked)]
+    # Without a minor version (`==3.*`) it is any.
+    clauses = [(how, int(named or 0), patch) for how, named, patch in found if named or how not in ("==", "===", "~=")]
+    for minor in (sys.version_info.minor, *_MINORS):
+        if all(_fits(minor, *clause) for clause in clauses):
+            return f"3.{minor}"
+    raise InvalidJob(
+        f"the script asks for Python {asked}, and functions run on Python 3.{_MINORS[0]} or newer",
+        "change requires-python in its header",
+    )
+
+
+def _fits(minor: int, how: str, named: int, patch: str | None) -> bool:
+    """Whether some Python 3.`minor` fits one clause, such as `>=3.11`. Which patch a worker has nobody knows here."""
+    is_part = patch is not None and patch != "*"
+    match how:
+        case "==" | "===":
+            return minor == named
+        case "!=":
+            return is_part or minor != named
+        case "~=":
+            return minor == named if is_part else minor >= named
+        case ">=":
+            return minor >= named
+        case ">":
+            return minor >= named if is_part else minor > named
+        case "<":
+            return minor <= named if is_part else minor < named
+        case _:
+            return minor <= named
 
 
 def script_calls(text: str, name: str, payloads: Sequence[Any], options: Chosen) -> list[Call]:

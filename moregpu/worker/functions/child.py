@@ -28,6 +28,7 @@ _READ_BYTES = 1 << 18
 
 def serve(stream: socket.socket, passing: socket.socket, journal_fd: int) -> NoReturn:
     """Call until the agent is gone."""
+    sys.argv[:] = [""]  # what a parser of arguments takes for the program's own: there are none
     try:
         Child(stream, passing, Journal(journal_fd)).serve()
     finally:
@@ -120,6 +121,7 @@ def _failure(error: BaseException) -> Failure:
                 gc.collect()
                 return describe(error, skip=_FRAMES)
             case Unencodable():
+                error.hint = error.hint and _RESULTS
                 return Failure(cause="unencodable", type="builtins:TypeError", text=str(error))
             case Unfinished():
                 return Failure(cause="refused", type="builtins:TypeError", text=str(error))
@@ -144,6 +146,7 @@ def _too_large(made: list[bytes | memoryview], error: Exception) -> Failure:
     return Failure(cause="memory", text=f"the result takes {size_mib:,.0f} MiB; {why}")
 
 
+_RESULTS = "no result goes by pickle: return what it holds, as numbers, text, arrays, containers or dataclasses"
 _FRAMES = 2
 """Of the traceback, that are ours."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import linecache
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -11,6 +13,7 @@ from typing import Any
 import msgspec
 
 from moregpu.encoding import Unknown, decode
+from moregpu.encoding.standing import replaced
 
 SharedBytes = Mapping[str, memoryview]
 
@@ -46,12 +49,15 @@ def _function(content: memoryview) -> Program:
 
 def _script(text: str) -> Program:
     code = compile(text, "script.py", "exec")
+    # There is no such file: tracebacks find its lines here.
+    linecache.cache["script.py"] = (len(text), None, text.splitlines(keepends=True), "script.py")
 
     def call(arguments: memoryview, shared: SharedBytes) -> Any:
         del shared
         module = ModuleType("__main__")
         module.__dict__.update(payload=decode(arguments), __file__="script.py")
         before, sys.modules["__main__"] = sys.modules.get("__main__"), module
+        sys.argv[:] = ["script.py"]
         try:
             exec(code, module.__dict__)  # noqa: S102 — the sandbox is for this
             return module.__dict__.get("result")
@@ -63,21 +69,18 @@ def _script(text: str) -> Program:
 
 
 def _with_shared(value: Any, shared: SharedBytes, opened: dict[str, Any], types: dict[str, type]) -> Any:
-    """The value with what was scattered put in its place: in arguments themselves and in plain containers."""
-    digest = _digest_of(value)
-    if digest:
+    """The value with what was scattered put in its place."""
+
+    def scattered(digest: str) -> Any:
         if digest not in opened:
             opened[digest] = decode(shared[digest], types=types, importing=True)
         return opened[digest]
-    match value:
-        case tuple() if type(value) is tuple:
-            return tuple(_with_shared(item, shared, opened, types) for item in value)
-        case list():
-            return [_with_shared(item, shared, opened, types) for item in value]
-        case dict():
-            return {key: _with_shared(item, shared, opened, types) for key, item in value.items()}
-        case _:
-            return value
+
+    def stands_for(each: Any) -> Callable[[], Any] | None:
+        digest = _digest_of(each)
+        return functools.partial(scattered, digest) if digest else None
+
+    return replaced(value, stands_for)
 
 
 def _digest_of(value: Any) -> str:

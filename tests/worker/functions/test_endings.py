@@ -142,6 +142,7 @@ def _missing() -> None:
         (_asynchronous, (), "refused", "async"),
         (_generator, (), "refused", "generator"),
         (_lock, (), "unencodable", "result['deep'][1]['er']"),
+        (_lock, (), "unencodable", "; no result goes by pickle: return what it holds"),
         (_odd, (), "raised", "whose text raised"),
         (_missing, (), "raised", "surely_not_installed"),
     ],
@@ -155,6 +156,13 @@ def test_a_call_that_ends_badly_says_how_and_the_next_one_runs(
         assert await called(room, owner, 2, lambda: "on") == "on"
 
     with_room(tmp_path, story, memory_bytes=400 << 20)
+
+
+def test_a_function_finds_no_arguments_of_a_program(tmp_path: Path) -> None:
+    async def story(room: FunctionRoom, owner: Owner) -> None:
+        assert await called(room, owner, 1, lambda: __import__("sys").argv) == [""]
+
+    with_room(tmp_path, story)
 
 
 def test_an_exception_comes_as_data_with_its_class_arguments_and_traceback(tmp_path: Path) -> None:
