@@ -51,7 +51,8 @@ def submit_script(
                 results.append(None)
                 failures.append(f"payload {place}: {type(error).__name__}: {error}")
                 if not as_json and len(failures) == 1 and error.__cause__ is not None:
-                    typer.echo(str(error.__cause__).strip(), err=True)  # of many that fail alike the first is enough
+                    for line in str(error.__cause__).strip().splitlines():  # of many that fail alike one is enough
+                        say("{}", line, err=True)
             if not as_json:
                 typer.echo(_shown(results[-1]))
         if as_json:
