@@ -7,7 +7,6 @@ name. All calls block (fsync, disk) and are safe from several threads.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import secrets
@@ -21,6 +20,7 @@ from blake3 import blake3
 
 from moregpu.blobs.syncing import Syncing
 from moregpu.errors import Conflict, DigestMismatch, NotFound, OutOfSpace, TooLarge
+from moregpu.platform.room import is_full
 
 DISK_MARK = 0.90
 """Share of the disk that may be used; beyond it uploads are refused, so that the database can go on."""
@@ -446,7 +446,7 @@ def _partial_name(principal: str, digest: str | None, total_bytes: int) -> str:
 
 
 def _check_full(error: OSError) -> None:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if is_full(error):
         raise OutOfSpace(
             "The coordinator's disk is full", "Free some space there; the upload can then go on"
         ) from error

@@ -17,11 +17,9 @@ from typing import Annotated, Any, NamedTuple, NoReturn
 import typer
 
 from moregpu.errors import InvalidRequest, MoreGPUError, StateRefused
+from moregpu.platform.room import is_full
 
 PROGRAM = "moregpu"
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What writing to a full disk raises, standard output among it."""
 
 _NOT_LET = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG,
@@ -89,14 +87,14 @@ def main() -> NoReturn:
         refused = of_this_machine(error)
         if refused is None:
             raise
-        _show(refused, as_json="--json" in arguments and error.errno not in _NO_ROOM)
+        _show(refused, as_json="--json" in arguments and not is_full(error))
         sys.exit(refused.exit_code)
     sys.exit(0)
 
 
 def of_this_machine(error: OSError) -> StateRefused | None:
     """What is wrong with a place on this machine, in words; None for what is no place's."""
-    if error.errno in _NO_ROOM:
+    if is_full(error):
         return StateRefused(f"{error.filename or 'it'} cannot be written: {error.strerror}", "make room there")
     if error.errno in _NOT_LET and error.filename is not None:
         return StateRefused(

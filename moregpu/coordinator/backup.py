@@ -11,7 +11,6 @@ are held by links until they are written, whatever the coordinator deletes.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import secrets
@@ -30,6 +29,7 @@ from moregpu.coordinator.state import STATE_VERSION, held_empty, make_restored, 
 from moregpu.coordinator.store import database, stored
 from moregpu.errors import Conflict, InvalidRequest, NotConfigured, OutOfSpace, StateRefused, VersionMismatch
 from moregpu.platform.private import private_folder
+from moregpu.platform.room import is_full
 from moregpu.platform.secrets import TokenStore
 from moregpu.wire.api import Event
 
@@ -314,7 +314,7 @@ def _no_space(where: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", -1)):
+        if is_full(error):
             raise OutOfSpace(f"the disk of {where} is full; nothing was kept", "free some space, then again") from error
         raise
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import errno
 import fcntl
 import logging
 import os
@@ -24,6 +23,7 @@ import msgspec
 
 from moregpu.errors import NotConfigured, StateRefused, VersionMismatch
 from moregpu.platform.private import private_folder, read_private, write_private
+from moregpu.platform.room import is_full
 from moregpu.platform.secrets import TokenStore
 from moregpu.platform.settings import part_folder
 from moregpu.wire.identity import WorkerKeys, fingerprint
@@ -271,10 +271,9 @@ def _decoded(data: bytes, folder: Path) -> Enrolment:
 
 
 def _unwritable(folder: Path, error: OSError) -> StateRefused:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return StateRefused(
         f"{folder} cannot be written: {error.strerror or error}",
-        f"{'free some space' if full else 'mend its rights'}, or give the worker another folder (--state)",
+        f"{'free some space' if is_full(error) else 'mend its rights'}, or give the worker another folder (--state)",
     )
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-
 import msgspec
 
 from moregpu.errors import InvalidRequest, MoreGPUError, OutOfSpace, TooManyRequests, Unauthorized, Unavailable
+from moregpu.platform.room import is_full
 from moregpu.wire.api import Problem
 
 PROBLEM_JSON = "application/problem+json"
@@ -55,7 +54,7 @@ def problem(error: MoreGPUError, status: int | None = None) -> Problem:
 
 def failed(error: Exception, mark: str) -> MoreGPUError:
     """What a caller is told of an error that no part of the coordinator understood; its log has it under this mark."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", -1)):
+    if isinstance(error, OSError) and is_full(error):
         return OutOfSpace(
             "the disk of the coordinator's state folder is full; nothing of this was kept",
             "free some space there, then try again",
