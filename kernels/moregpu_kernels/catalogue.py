@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from moregpu_kernels.errors import BadKernel, BadShape
-from moregpu_kernels.formula import Expression, parse
+from moregpu_kernels.formula import Expression, names_of, parse
 from moregpu_kernels.layout import ITEM_BYTES, OUT, Dispatch, Plan, Request, Shape, Traits, part, row_slices
 from moregpu_kernels.plan import OPERATIONS
 from moregpu_kernels.reference import Array, Expected
@@ -25,7 +25,11 @@ from moregpu_kernels.template import Kernel, Value, evaluate, parse_kernel
 Along = Literal["elements", "rows", "whole"]
 Judge = Callable[[Mapping[str, Array], Mapping[str, Value], str], Expected]
 
+_SIZES: Final = ("count", "rows", "columns")
+"""What expressions call the sizes of a slice: a parameter of such a name would be lost."""
+
 _KNOWN: Final = {"inputs", "along", "groups", "uniforms", "reference", "flops"}
+_WHOLE: Final = {"u32": (0, 2**32 - 1), "i32": (-(2**31), 2**31 - 1)}
 _SLICE_ELEMENTS: Final = 256
 
 
@@ -124,7 +128,14 @@ def read_operation(text: str, file: str = "kernel") -> CustomOperation:
     uniforms = tuple(str(value) for value in said.get("uniforms", (name for name, _ in kernel.uniforms)))
     if len(uniforms) != len(kernel.uniforms) or not isinstance(said.get("groups"), str):
         raise BadKernel("[operation] needs `groups`, and a value for each uniform", file=file)
+    if kernel.options.get("vector", 4) not in (1, 4):
+        raise BadKernel(f"[options] vector = {kernel.options['vector']!r}: a lane takes 1 element or 4", file=file)
+    flops = said.get("flops", 1.0)
+    if not (isinstance(flops, int | float) and 0.0 <= flops < math.inf):
+        raise BadKernel(f"[operation] flops = {flops!r} is no number of operations for each element", file=file)
     reference = parse(str(said["reference"])) if "reference" in said else None
+    if taken := [name for name in _SIZES if reference is not None and name in names_of(reference)]:
+        raise BadKernel(f"{', '.join(taken)} in the reference: sizes of what is computed are called so", file=file)
     return CustomOperation(
         kernel.name,
         kernel.digest,
@@ -134,7 +145,7 @@ def read_operation(text: str, file: str = "kernel") -> CustomOperation:
         said["groups"],
         uniforms,
         reference,
-        float(said.get("flops", 1.0)),
+        float(flops),
     )
 
 
@@ -156,7 +167,7 @@ def plan_custom(operation: CustomOperation, request: Request, traits: Traits) ->
     dispatches: list[Dispatch] = []
     for first, last in row_slices(total, (width * item,), traits.limits, operation.name, multiple):
         scope: dict[str, Value] = {**operation.kernel.options, **request.parameters}
-        scope |= {"count": (last - first) * width, "rows": rows, "columns": columns}
+        scope |= dict(zip(_SIZES, ((last - first) * width, rows, columns), strict=True))
         if operation.along == "rows":
             scope["rows"] = last - first
         groups = _whole(operation, operation.groups, scope)
@@ -188,4 +199,9 @@ def _number(operation: CustomOperation, text: str, scope: Mapping[str, Value], k
     value: Any = evaluate(text, scope)
     if isinstance(value, str):
         raise BadKernel(f"{operation.name}: the uniform {text!r} is no number", file=operation.kernel.file)
-    return float(np.float32(value)) if kind == "f32" else int(value)
+    if kind == "f32":
+        return float(np.float32(value))
+    least, most = _WHOLE[kind]
+    if not least <= value <= most:
+        raise BadKernel(f"{operation.name}: the uniform {text!r} is {value!r}, no {kind}", file=operation.kernel.file)
+    return int(value)

@@ -16,13 +16,18 @@ from moregpu.wire.statement import Described, Ran, read_ran_and_outputs
 
 
 class Wrong(Exception):
-    """An entry that must not be accepted. `proven`: the outputs themselves are wrong."""
+    """An entry that must not be accepted.
 
-    def __init__(self, code: str, message: str, *, proven: bool = False) -> None:
+    `proven`: the outputs themselves are wrong, and by nobody's fault but the worker's. `doubtful`: they are, but the
+    task's program may be why.
+    """
+
+    def __init__(self, code: str, message: str, *, proven: bool = False, doubtful: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.proven = proven
+        self.doubtful = doubtful
 
 
 class InputLost(Exception):

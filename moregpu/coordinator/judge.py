@@ -275,7 +275,7 @@ class Judge:
         level = level_for(case.job.spec.check, worker)
         evidence = kind.check(case.task.spec, arrays, made, level, self._entropy)
         if isinstance(evidence, Rejected):
-            raise Wrong("wrong-result", evidence.reason, proven=True)
+            raise _wrong_result(worker, case, evidence.reason, ran.device)
         voters = self._voters(worker, case, arrays, made) if case.job.spec.check == "agree" else None
         if voters and evidence.kind not in OUR_OWN:
             evidence = Evidence(kind="agreed", workers=(*voters, worker.id))
@@ -377,7 +377,12 @@ class Judge:
         # Where a submitter's own code runs (an environment that nobody can build) two owners' workers who say the same
         # are believed; the first one's word counts as a failed attempt, but not against that worker.
         blames = claimed is not None and claimed.fault == "task" and case.job.plan.needs.own_code
-        fault = claimed.fault if claimed is not None and (claimed.fault == "worker" or blames) else "engine"
+        if claimed is None:
+            fault = "task" if finding.doubtful else "engine"
+        elif claimed.fault == "task":  # of a registered kernel, that its WGSL does not compile: a CPU needs none of it
+            fault = "task" if blames or _ran_registered(worker, case, "") else "engine"
+        else:
+            fault = claimed.fault
         return Failed(
             ref=case.ref,
             error=TaskError(code=finding.code, message=finding.message, fault=fault),
@@ -430,6 +435,31 @@ def level_for(wanted: Check, worker: WorkerRow) -> Check:
     if is_on_probation(worker.trust):
         return "full"
     return "none" if wanted == "agree" else wanted
+
+
+def _wrong_result(worker: WorkerRow, case: Case, reason: str, device: str) -> Wrong:
+    """Outputs that are not what they should be: proof against a worker, unless a registered kernel may be why.
+
+    Then they are refused as ever, and count as a failed attempt of the task: it goes to others, and ends the job when
+    all have failed it or its retries are over. Two wrong kernels' results would have put every GPU in quarantine.
+    """
+    program = _ran_registered(worker, case, device)
+    if not program:
+        return Wrong("wrong-result", reason, proven=True)
+    name = next((each.name for each in worker.devices if each.id == device), "its device")
+    return Wrong("wrong-result", f"{reason}: the kernel {program} and its reference differ on {name}", doubtful=True)
+
+
+def _ran_registered(worker: WorkerRow, case: Case, device: str) -> str:
+    """The registered program that a GPU of the worker may have run for a task; empty where there is none.
+
+    `device` is the one that it says it ran on, empty where it does not: a CPU never runs such a program, but computes
+    its reference, as the judge does.
+    """
+    kinds = {each.id: each.kind for each in worker.devices}
+    if "gpu" not in kinds.values() or kinds.get(device) == "cpu":
+        return ""
+    return workload(case.assignment.kind).registered(case.job.spec)
 
 
 def _was_leased(task: TaskRow, worker: str, ref: LeaseRef) -> bool:

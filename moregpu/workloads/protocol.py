@@ -247,6 +247,14 @@ class Workload(Protocol[Spec]):
         """Whether a job's outputs stay in so many parts of so many bytes together, instead of being joined."""
         ...
 
+    def registered(self, spec: Spec) -> str:
+        """The name of the program that a person of this pool registered for its GPUs, if that is what a job runs.
+
+        Such a program may be wrong itself, so nothing that comes of it on a GPU proves its worker wrong. Empty: the
+        program is the pool's own, which is tested, or its submitter's (`Needs.own_code`).
+        """
+        ...
+
     def keeps_outputs(self, spec: Spec) -> bool:
         """Whether outputs are kept after the check (benchmark mode drops them)."""
         ...

@@ -98,12 +98,22 @@ def test_a_function_may_judge_where_no_formula_can(own: Executor):
         (('along = "elements"', 'along = "diagonals"'), "diagonals"),
         (('uniforms = ["count", "slope"]', 'uniforms = ["count"]'), "a value for each uniform"),
         (("//! along", "//! colour = 1\n//! along"), "unknown entries"),
+        (("//! along", "//! flops = 'many'\n//! along"), "no number of operations"),
+        (("//! along", "//! flops = nan\n//! along"), "no number of operations"),
+        (("//! [operation]", "//! [options]\n//! vector = 3\n//! [operation]"), "1 element or 4"),
+        (('"where(a > 0, a, slope * a)"', '"count * a"'), "sizes of what is computed"),
     ],
 )
 def test_a_kernel_that_cannot_be_planned_or_checked_is_refused(change: tuple[str, str], said: str):
     assert change[0] in example()
     with pytest.raises(BadKernel, match=said):
         Catalogue().register(example().replace(*change))
+
+
+def test_a_uniform_that_its_type_cannot_hold_is_refused_when_it_is_planned(own: Executor):
+    own.catalogue.register(example().replace('uniforms = ["count", "slope"]', 'uniforms = ["0 - count", "slope"]'))
+    with pytest.raises(BadKernel, match="no u32"):
+        own.apply("leaky_relu", {"a": np.zeros(3, np.float32)}, {"slope": 1.0})
 
 
 def test_another_text_under_the_same_name_is_refused():

@@ -231,7 +231,7 @@ class HonestWorker:
             worker=self.id,
             inputs=described_inputs,
             outputs=described_outputs,
-            ran=Ran(device="cpu", driver="1", duty=1.0, seconds=0.0),
+            ran=Ran(device=self.devices[0].id, driver="1", duty=1.0, seconds=0.0),
         )
         return self.entry(assignment, statement, given)
 

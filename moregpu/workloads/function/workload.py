@@ -100,6 +100,10 @@ class FunctionWorkload:
         """Records of a stream in parts are the stream; only small ones are joined, so that they need no blob each."""
         return size_bytes > PARTED_BYTES and parts <= MAX_PARTS
 
+    def registered(self, spec: FunctionSpec) -> str:
+        """A function is its submitter's."""
+        return ""
+
     def keeps_outputs(self, spec: FunctionSpec) -> bool:
         """Always."""
         return True

@@ -9,6 +9,7 @@ from moregpu.workloads.kernel.agree import agree
 from moregpu.workloads.kernel.alike import check_alike
 from moregpu.workloads.kernel.check import check_task
 from moregpu.workloads.kernel.combine import combine_parts
+from moregpu.workloads.kernel.custom import CUSTOM
 from moregpu.workloads.kernel.cut import cut_task
 from moregpu.workloads.kernel.form import form_of
 from moregpu.workloads.kernel.plan import make_plan, place_of
@@ -89,6 +90,10 @@ class KernelWorkload:
     def hands_through(self, size_bytes: int, parts: int) -> bool:
         """An array is one array."""
         return False
+
+    def registered(self, spec: KernelSpec) -> str:
+        """WGSL that an admin registered; CPUs compute its reference, which is ours."""
+        return spec.kernel if spec.operation == CUSTOM else ""
 
     def keeps_outputs(self, spec: KernelSpec) -> bool:
         """Benchmark outputs are checked and dropped."""
