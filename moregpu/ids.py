@@ -73,7 +73,7 @@ def name_order(name: str) -> tuple[object, ...]:
     parts = _NUMBER.split(name.lower())  # text, number, text, …: alike places hold alike things
     numbers = [part.lstrip("0") for part in parts[1::2]]
     parts[1::2] = [f"{len(number):05}{number}" for number in numbers]  # by length, then by digits: however long
-    return (*parts, name)
+    return tuple(parts), name
 
 
 def normalise(text: str) -> str:

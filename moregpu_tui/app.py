@@ -20,7 +20,7 @@ from moregpu_tui.actions import ACTIONS, BY_ID, Action, moves, permitted, refusa
 from moregpu_tui.commands import Commands
 from moregpu_tui.feed.choose import choose_source
 from moregpu_tui.feed.source import Source
-from moregpu_tui.keymap import checked
+from moregpu_tui.keymap import usable
 from moregpu_tui.leaving import end_when_told, end_with_the_terminal
 from moregpu_tui.mishap import written_down
 from moregpu_tui.options import Options, Settings, load_settings, save_settings
@@ -54,7 +54,7 @@ PACE_FULL, PACE_CALM = 2.0, 1.0
 def run_console(options: Options) -> int:
     """Run until quit; the exit status."""
     settings = load_settings()
-    settings = msgspec.structs.replace(settings, keys=checked(settings.keys))
+    settings = msgspec.structs.replace(settings, keys=usable(settings.keys))
     source: Source | None
     try:
         source = choose_source(options)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import unicodedata
 from collections.abc import Mapping
 
 from moregpu.errors import InvalidRequest
 from moregpu_tui.actions import ACTIONS, BY_ID, SCREENS, SHOWN, Action
+
+_log = logging.getLogger(__name__)
 
 _WITH = re.compile(r"(?:\^|ctrl[+-]|alt[+-])([a-z])")
 
@@ -47,6 +50,21 @@ def checked(overrides: Mapping[str, str]) -> dict[str, str]:
     found = clashes(keys)
     if found:
         raise InvalidRequest(found[0], "choose another key")
+    return keys
+
+
+def usable(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Of keys that were saved, those that are good: a console that starts without one is better than none."""
+    try:
+        return checked(overrides)
+    except InvalidRequest:
+        pass
+    keys: dict[str, str] = {}
+    for id, given in overrides.items():
+        try:
+            keys = checked({**keys, id: given})
+        except InvalidRequest as error:
+            _log.warning("a key of the settings is left out: %s", error.detail)
     return keys
 
 

@@ -30,9 +30,24 @@ def test_ids_sort_by_the_time_of_birth(earlier_ms: int, later_ms: int, entropy: 
 
 
 def test_numbers_in_names_count_as_numbers() -> None:
-    names = ["light-0-10", "light-0-2", "Light-0-3", "light-0-02", "9", "10", "box", "", "a1b10", "a1b9", "7" * 5000]
+    names = [
+        "box10",
+        "box2",
+        "light-0-10",
+        "light-0-2",
+        "Light-0-3",
+        "light-0-02",
+        "9",
+        "10",
+        "box",
+        "",
+        "a1b10",
+        "a1b9",
+        "7" * 5000,
+    ]
     assert sorted(names, key=name_order) == [
-        "", "9", "10", "7" * 5000, "a1b9", "a1b10", "box", "light-0-02", "light-0-2", "Light-0-3", "light-0-10",
+        "", "9", "10", "7" * 5000, "a1b9", "a1b10", "box", "box2", "box10",
+        "light-0-02", "light-0-2", "Light-0-3", "light-0-10",
     ]  # fmt: skip
 
 

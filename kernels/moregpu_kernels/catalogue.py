@@ -71,6 +71,7 @@ class Catalogue:
 
         """
         operation = read_operation(text, file)
+        refuse_unsound(operation)
         if operation.name in OPERATIONS:
             raise BadKernel(
                 f"{operation.name!r} is an operation of the library itself", file=file, hint="Choose another name"
@@ -128,14 +129,10 @@ def read_operation(text: str, file: str = "kernel") -> CustomOperation:
     uniforms = tuple(str(value) for value in said.get("uniforms", (name for name, _ in kernel.uniforms)))
     if len(uniforms) != len(kernel.uniforms) or not isinstance(said.get("groups"), str):
         raise BadKernel("[operation] needs `groups`, and a value for each uniform", file=file)
-    if kernel.options.get("vector", 4) not in (1, 4):
-        raise BadKernel(f"[options] vector = {kernel.options['vector']!r}: a lane takes 1 element or 4", file=file)
     flops = said.get("flops", 1.0)
     if not (isinstance(flops, int | float) and 0.0 <= flops < math.inf):
         raise BadKernel(f"[operation] flops = {flops!r} is no number of operations for each element", file=file)
     reference = parse(str(said["reference"])) if "reference" in said else None
-    if taken := [name for name in _SIZES if reference is not None and name in names_of(reference)]:
-        raise BadKernel(f"{', '.join(taken)} in the reference: sizes of what is computed are called so", file=file)
     return CustomOperation(
         kernel.name,
         kernel.digest,
@@ -147,6 +144,20 @@ def read_operation(text: str, file: str = "kernel") -> CustomOperation:
         reference,
         float(flops),
     )
+
+
+def refuse_unsound(operation: CustomOperation) -> None:
+    """Raise BadKernel for what reads well and computes something else, when a kernel is registered.
+
+    Not when one is read: what was registered before may still be listed, removed and computed on CPUs.
+    """
+    kernel, reference = operation.kernel, operation.reference
+    if kernel.options.get("vector", 4) not in (1, 4):
+        said = kernel.options["vector"]
+        raise BadKernel(f"[options] vector = {said!r}: a lane takes 1 element or 4", file=kernel.file)
+    if taken := [name for name in _SIZES if reference is not None and name in names_of(reference)]:
+        said = ", ".join(taken)
+        raise BadKernel(f"{said} in the reference: sizes of what is computed are called so", file=kernel.file)
 
 
 def plan_custom(operation: CustomOperation, request: Request, traits: Traits) -> Plan:

@@ -36,7 +36,12 @@ def login(
             "{} is forgotten" if there else "there was no profile {}", name
         )
         return
-    given = ask_for_line("Line or token", lacks_its_end) if sys.stdin.isatty() else sys.stdin.read(MAX_LINE_CHARACTERS)
+    if sys.stdin.isatty():
+        given = ask_for_line("Line or token", lacks_its_end)
+    else:
+        given = sys.stdin.readline(MAX_LINE_CHARACTERS)
+        while lacks_its_end(given) and (more := sys.stdin.readline(MAX_LINE_CHARACTERS)):
+            given += more
     if not given.strip():
         raise InvalidRequest("no line came", "moregpu token create prints one; paste it when asked")
     access = find_access(url, given.strip(), pin=pin)

@@ -10,7 +10,7 @@ import msgspec
 from moregpu.errors import InvalidRequest, NotConfigured, Unauthorized
 from moregpu.platform.paths import LOCAL_PROFILE, load_profile, profile_names
 from moregpu.platform.secrets import TokenStore
-from moregpu.wire.invite import parse_client_line, pasted, split_address
+from moregpu.wire.invite import AROUND, parse_client_line, pasted, split_address
 
 DEFAULT_PORT = 8787
 URL_VARIABLES = ("MOREGPU_URL", "MOREGPU_BASE", "MOREGPU_SERVER")
@@ -119,7 +119,7 @@ def _profile_for(address: str) -> Access | None:
 
 def _token(text: str) -> str:
     """A token as a header holds it, without the line breaks and quotes of a copied one. Says nothing of what it is."""
-    token = "".join(text.split()).strip("\"'`")
+    token = "".join(text.split()).strip("\ufeff" + AROUND)  # what stands inside it is refused, and not made a token
     if not (token.isascii() and token.isprintable()):
         raise Unauthorized("the token holds characters that none has", "copy it whole, and nothing beside it")
     return token

@@ -8,7 +8,7 @@ from moregpu.coordinator.store.protocol import Store
 from moregpu.errors import Conflict, InvalidJob, InvalidRequest, NotFound, StateRefused, TooLarge
 from moregpu.wire.api import KernelView
 from moregpu.workloads import JobSpec, KernelSpec
-from moregpu.workloads.kernel.custom import CUSTOM, read_kernel
+from moregpu.workloads.kernel.custom import CUSTOM, read_kernel, refuse_new
 
 MAX_KERNELS = 100
 _SETTING = "pool.kernels"
@@ -42,9 +42,7 @@ class KernelShelf:
 
     def view(self, name: str) -> KernelView:
         """One; raises `NotFound`."""
-        kept = self._kept.get(name)
-        if kept is None:
-            raise NotFound(f"there is no kernel {name[:80]!r}", "`moregpu kernel list` shows them")
+        kept = self._one(name)
         about = read_kernel(kept.source)
         return KernelView(
             name=about.name,
@@ -57,6 +55,12 @@ class KernelShelf:
             created_at=kept.created_at,
         )
 
+    def _one(self, name: str) -> Kept:
+        kept = self._kept.get(name)
+        if kept is None:
+            raise NotFound(f"there is no kernel {name[:80]!r}", "`moregpu kernel list` shows them")
+        return kept
+
     async def add(self, source: str, wall: float) -> KernelView:
         """Register a kernel. The same text again changes nothing.
 
@@ -64,6 +68,7 @@ class KernelShelf:
         """
         try:
             about = read_kernel(source)
+            refuse_new(source)
         except InvalidJob as error:
             raise InvalidRequest(error.detail, error.hint) from None
         known = self._kept.get(about.name)
@@ -77,7 +82,7 @@ class KernelShelf:
 
     async def drop(self, name: str) -> None:
         """Remove one: no new job may name it; those that are there go on. Raises `NotFound`."""
-        self.view(name)
+        self._one(name)
         await self._save({key: kept for key, kept in self._kept.items() if key != name})
 
     def completed(self, spec: JobSpec) -> JobSpec:

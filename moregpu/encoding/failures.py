@@ -69,7 +69,9 @@ def shown(text: str) -> str:
 def _with_lines(text: str) -> str:
     """A traceback with the lines that it names: no worker has the files that functions came from."""
     # Who wrote it is a stranger: no file is opened that this program has not loaded as code.
-    files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]} | linecache.cache.keys()
+    # Nor is a module asked for what it lacks: some import themselves then.
+    held = [getattr(module, "__dict__", {}) for module in [*sys.modules.values()]]
+    files = {names.get("__file__") for names in held} | linecache.cache.keys()
     lines = text.splitlines(keepends=True)
     for place in range(len(lines) - 1, -1, -1):
         found = _PLACE.match(lines[place])

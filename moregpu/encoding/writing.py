@@ -309,7 +309,7 @@ def _zone(value: datetime.datetime | datetime.time) -> list[str]:
 
 
 _OF_PYTHON_CODE = 1 << 9
-"""The flag of a class that a `class` statement made."""
+"""The flag of a class that was made while a program ran: by every `class` statement, and by some extensions."""
 
 
 def _is_plain_object(kind: type) -> bool:

@@ -26,7 +26,7 @@ CLIENT_PREFIX = "MGPUC1-"
 MAX_ADDRESSES = 4
 MAX_LINE_CHARACTERS = 4_000
 CHECKSUM_BYTES = 5
-_AROUND = "\"'`´“”„‚‘’«»‹›<>()[]{}*.,;:"
+AROUND = "\"'`´“”„‚‘’«»‹›<>()[]{}*.,;:"
 _TOKEN = re.compile(r"mgt_([0-9A-Za-z]{8})_[0-9A-Za-z_-]{43}")
 
 Addresses = Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_ADDRESSES)]
@@ -119,7 +119,7 @@ def pasted(text: str) -> str:
 
     Mail and chats put them there, and so do files of variables, whose readers differ in whether they take them off.
     """
-    return UNSAFE.sub("", "".join(text.split())).strip(_AROUND)
+    return UNSAFE.sub("", "".join(text.split())).strip(AROUND)
 
 
 def lacks_its_end(text: str) -> bool:

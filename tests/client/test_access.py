@@ -69,7 +69,7 @@ def test_arguments_win_over_the_environment_and_that_over_profiles(home: Path, m
     assert find_access(profile="local").addresses == ("127.0.0.1:1",)
 
 
-@pytest.mark.parametrize("around", ['"{}"', "'{}'", "{}\r\n"])
+@pytest.mark.parametrize("around", ['"{}"', "'{}'", "{}\r\n", "“{}”", "\ufeff{}"])
 def test_quotes_that_a_file_of_variables_left_are_no_part_of_a_token(
     home: Path, monkeypatch: pytest.MonkeyPatch, around: str
 ) -> None:

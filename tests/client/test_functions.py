@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gc
 import importlib
@@ -520,6 +521,11 @@ def test_enums_go_with_all_their_names_and_with_what_they_hold(tmp_path: Path, m
 class Thing: ...
 
 
+@dataclasses.dataclass
+class Child:
+    parent: Any = None
+
+
 def test_shared_values_are_found_wherever_arguments_name_them() -> None:
     scattered, tensor = Scattered(), Tensor(dtype="uint8", shape=(1,), data=b"x")
     shared = scattered.put("ab" * 16, tensor)
@@ -530,6 +536,9 @@ def test_shared_values_are_found_wherever_arguments_name_them() -> None:
     assert scattered.named_in([shared])[1] == {"mine:Thing": Thing}, "no worker has one's own classes"
     with pytest.raises(KeyError, match="another pool"):
         scattered.named_in([Shared("cd" * 16)])
+    child = Child()
+    child.parent = child
+    assert scattered.named_in(child) == ({}, {}), "what goes by pickle may lead back to itself"
 
 
 def test_a_map_that_takes_long_shows_how_far_it_is(

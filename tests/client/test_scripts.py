@@ -46,14 +46,14 @@ NEXT, OWN = sys.version_info.minor + 1, sys.version_info.minor
         (">=3.8,<4", OWN), (f"<=3.{OWN}", OWN), (f"<3.{OWN}.9", OWN),
         ("==3.12.*", 12), ("==3.12", 12), ("===3.13.1", 13), ("~=3.29", 29), ("~= 3.29.1", 29), (">= 3.30", 30),
         (f">=3.{NEXT}", NEXT), (f">3.{OWN}", NEXT), (f">=3.8, <3.{NEXT}", OWN), (f"!=3.{OWN}.*,>=3.{OWN}", NEXT),
-        (f">3.{OWN}.1", OWN), (f"!=3.{OWN}.1", OWN),
+        (f">3.{OWN}.1", OWN), (f"!=3.{OWN}.1", OWN), (f">=3.8,<3.{NEXT}.0", OWN),
     ],
 )  # fmt: skip
 def test_the_python_is_this_one_where_it_fits_else_the_oldest_that_does(asked: str, minor: int) -> None:
     assert python_for(asked) == f"3.{minor}"
 
 
-@pytest.mark.parametrize("asked", [">=3.8,<3.11", "==3.9.*", ">3.12,<3.12"])
+@pytest.mark.parametrize("asked", [">=3.8,<3.11", ">=3.8,<3.11.0", "==3.9.*", ">3.12,<3.12"])
 def test_a_script_for_a_python_that_functions_do_not_run_on_is_refused(asked: str) -> None:
     with pytest.raises(InvalidJob, match="asks for Python"):
         python_for(asked)

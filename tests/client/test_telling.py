@@ -38,11 +38,14 @@ def closed() -> io.StringIO:
     return stream
 
 
-@pytest.mark.parametrize("stream", [None, OnlyWrites(), Raises(), closed()], ids=["none", "writes", "raises", "closed"])
+@pytest.mark.parametrize(
+    "stream", [lambda: None, OnlyWrites, Raises, closed], ids=["none", "writes", "raises", "closed"]
+)
 @pytest.mark.parametrize("wanted", [True, None])
 def test_a_program_whose_stderr_is_none_or_somebodys_own_goes_on(
     stream: Any, wanted: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stream = stream()
     monkeypatch.setattr(sys, "stderr", stream)
     show("f", Printed(id=1, task=0, worker="anna", lines=["hello"]))
     future: Future[Any] = Future()

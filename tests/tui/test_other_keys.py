@@ -7,7 +7,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets._toast import Toast
 
-from moregpu_tui.keymap import checked
+from moregpu.errors import InvalidRequest
+from moregpu_tui.keymap import checked, usable
 from moregpu_tui.modals.help import Help
 from moregpu_tui.modals.palette import Palette
 from moregpu_tui.options import Settings
@@ -41,6 +42,14 @@ def test_help_lists_and_messages_name_the_keys_that_the_settings_moved() -> None
         await shown("press V to fetch")
 
     played(app, play, size=(160, 45), toasts=True)
+
+
+def test_a_saved_key_that_is_none_is_left_out_and_the_console_starts() -> None:
+    saved = {"pool.refresh": "meta+u", "nobody.does": "k"}
+    with pytest.raises(InvalidRequest):
+        checked(saved)
+    assert usable(saved) == {}
+    assert usable({}) == {}
 
 
 @pytest.mark.parametrize(("role", "named"), [("admin", True), ("viewer", False)])

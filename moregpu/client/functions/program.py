@@ -113,7 +113,10 @@ def _why(value: Any, python: str, error: Exception) -> str:
             return False
         return True
 
-    place = place_of(value if function is None else function, travels, _names)
+    try:
+        place = place_of(value if function is None else function, travels, _names)
+    except Exception:  # noqa: BLE001  (whatever somebody's `__repr__` or `__getattr__` raises)
+        place = ""
     if not place:
         return str(error)
     if function is None:

@@ -75,7 +75,8 @@ def python_for(asked: str) -> str:
 
 def _fits(minor: int, how: str, named: int, patch: str | None) -> bool:
     """Whether some Python 3.`minor` fits one clause, such as `>=3.11`. Which patch a worker has nobody knows here."""
-    is_part = patch is not None and patch != "*"
+    patch = "" if patch in (None, "*") else patch
+    is_part = bool(patch)
     match how:
         case "==" | "===":
             return minor == named
@@ -87,8 +88,8 @@ def _fits(minor: int, how: str, named: int, patch: str | None) -> bool:
             return minor >= named
         case ">":
             return minor >= named if is_part else minor > named
-        case "<":
-            return minor <= named if is_part else minor < named
+        case "<":  # below 3.12.0 there is no 3.12, below 3.12.1 there is one
+            return minor <= named if is_part and patch.strip(".0") else minor < named
         case _:
             return minor <= named
 

@@ -69,12 +69,18 @@ class Scattered:
         found: dict[str, Tensor] = {}
         types: dict[str, type] = {}
         if self._tensors:
-            self._look(value, found)
+            self._look(value, found, set())
             for name in found:
                 types |= self._types.get(name.removeprefix(SHARED), {})
         return found, types
 
-    def _look(self, value: Any, found: dict[str, Tensor], is_in_place: bool = True) -> None:
+    def _look(self, value: Any, found: dict[str, Tensor], seen: set[int], is_in_place: bool = True) -> None:
+        if isinstance(value, Shared):
+            pass
+        elif id(value) in seen:  # what goes by pickle may lead back to itself
+            return
+        else:
+            seen.add(id(value))
         match value:
             case Shared(digest=digest):
                 if not is_in_place:
@@ -84,17 +90,17 @@ class Scattered:
                 found[SHARED + digest] = self._tensors[digest]
             case list() | tuple() | collections.deque():
                 for item in value:
-                    self._look(item, found, is_in_place)
+                    self._look(item, found, seen, is_in_place)
             case dict():
                 for key, item in value.items():
-                    self._look(key, found, False)
-                    self._look(item, found, is_in_place)
+                    self._look(key, found, seen, False)
+                    self._look(item, found, seen, is_in_place)
             case set() | frozenset():
                 for item in value:
-                    self._look(item, found, False)
+                    self._look(item, found, seen, False)
             case _ if dataclasses.is_dataclass(type(value)):
                 held = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
                 for item in (held | getattr(value, "__dict__", {})).values():
-                    self._look(item, found, False)
+                    self._look(item, found, seen, False)
             case _:
                 pass

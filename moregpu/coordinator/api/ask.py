@@ -301,8 +301,12 @@ def preferred(accept: str) -> list[str]:
 
 
 def _prefers_msgpack(accept: str) -> bool:
-    kinds = preferred(accept)
-    return next((kind for kind in kinds if "msgpack" in kind or kind == "application/json"), "") != "application/json"
+    for kind in preferred(accept):
+        if "msgpack" in kind:
+            return True
+        if kind in ("application/json", "application/*", "*/*"):
+            return False
+    return False
 
 
 def headers_of(scope: Scope) -> dict[str, str]:

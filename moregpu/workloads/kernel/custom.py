@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
-from moregpu_kernels.catalogue import CustomOperation, plan_custom, read_operation
+from moregpu_kernels.catalogue import CustomOperation, plan_custom, read_operation, refuse_unsound
 from moregpu_kernels.errors import BadFormula, KernelError
 from moregpu_kernels.formula import names_of
 from moregpu_kernels.layout import Request, Traits
@@ -55,6 +55,14 @@ def read_kernel(source: str) -> Registered:
     try:
         operation = read_operation(source)
         return _checked(operation, source)
+    except (KernelError, BadFormula) as error:
+        raise InvalidJob(error.detail, error.hint) from None
+
+
+def refuse_new(source: str) -> None:
+    """Raise `InvalidJob` for a text that nobody should register any more: see `catalogue.refuse_unsound`."""
+    try:
+        refuse_unsound(read_operation(source))
     except (KernelError, BadFormula) as error:
         raise InvalidJob(error.detail, error.hint) from None
 

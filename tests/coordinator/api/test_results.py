@@ -81,6 +81,8 @@ def test_an_answer_is_msgpack_for_who_likes_it_best(pool: Pool, token: str) -> N
     for accept, kind in {
         "application/msgpack": "msgpack", "application/x-msgpack, */*": "msgpack", "*/*": "json", "text/html": "json",
         "application/json, application/msgpack;q=0.1": "json", "application/json;q=0.1, application/msgpack": "msgpack",
+        "application/msgpack;q=0": "json", "application/msgpack;q=0, */*": "json",
+        "*/*, application/msgpack;q=0.1": "json",
     }.items():  # fmt: skip
         answer = pool.ask("GET", "/v1/me", token, headers={"Accept": accept})
         assert answer.headers["content-type"] == f"application/{kind}", accept
