@@ -40,6 +40,17 @@ def until_leased(pool: Pool) -> None:
         time.sleep(0.01)
 
 
+def until_taken(pool: Pool) -> None:
+    """Until its worker said that it has the call: one that never went out is nobody's, and waits for another."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        tasks = [task for job in pool.jobs(limit=1) for task in pool.job(job.id).status().tasks or []]
+        if any(attempt.state == "started" for task in tasks for attempt in task.attempts):
+            return
+        time.sleep(0.01)
+    raise AssertionError("no worker took it")
+
+
 def test_a_map_survives_its_workers_death_and_its_coordinators(own: LoopbackPool) -> None:
     with own.connect() as pool:
         results = pool.map(slow, range(20))
@@ -66,7 +77,7 @@ def test_a_coordinator_that_is_killed_in_mid_map_and_started_again_makes_no_call
 def test_a_call_that_may_run_only_once_is_lost_with_its_worker_and_not_made_again(own: LoopbackPool) -> None:
     with own.connect() as pool:
         future = pool.calls(idempotent=False).submit(time.sleep, 600)
-        until_leased(pool)
+        until_taken(pool)
         own.kill_worker("anna")
         with pytest.raises(TaskLost, match="lost with its worker"):
             future.result(90)
