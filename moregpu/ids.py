@@ -76,6 +76,15 @@ def name_order(name: str) -> tuple[object, ...]:
     return tuple(parts), name
 
 
+def beginning_of(typed: str, prefix: str) -> str:
+    """The beginning of an id that somebody typed, with its prefix (`w-`) or without; empty where they typed nothing.
+
+    Every id begins with nothing, so nobody is meant by it: a variable that was never set must name no worker.
+    """
+    rest = typed.removeprefix(prefix)
+    return prefix + rest if rest else ""
+
+
 def normalise(text: str) -> str:
     """Bring what a human typed (`J-01h…`, `01h…`) to the spelling that names are stored in."""
     head, dash, tail = text.strip().partition("-")

@@ -9,6 +9,7 @@ import typer
 from moregpu.cli.reach import ProfileOption, reach
 from moregpu.cli.show import JsonOption, print_json, say
 from moregpu.errors import InvalidRequest, NotFound
+from moregpu.ids import beginning_of
 from moregpu.wire.api import WorkerChange, WorkerView
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -117,8 +118,8 @@ def _change(workers: list[str], change: WorkerChange, as_json: bool, profile: st
 def find_one(workers: list[WorkerView], named: str) -> WorkerView:
     """The one worker that is meant. Raises `NotFound`, `InvalidRequest` for several."""
     exact = [view for view in workers if named in (view.id, view.name)]
-    beginning = named.removeprefix("w-")  # of nothing, which every id begins with, nobody is meant
-    found = exact or [view for view in workers if beginning and view.id.startswith(f"w-{beginning}")]
+    beginning = beginning_of(named, "w-")
+    found = exact or [view for view in workers if beginning and view.id.startswith(beginning)]
     if not found:
         raise NotFound(f"there is no worker {named[:60]!r}", "`moregpu workers` lists them")
     if len(found) > 1:

@@ -16,7 +16,7 @@ from moregpu.coordinator.quotas import Quotas, refuse_calls, refuse_job
 from moregpu.coordinator.replays import data_must_be_read, holds_the_same, says_the_same, wording
 from moregpu.coordinator.store.protocol import BlobRow, JobRow, Store
 from moregpu.errors import Conflict, InvalidJob, KeyReused, MoreGPUError, NotFound, OutOfSpace, TooLarge
-from moregpu.ids import job_id, normalise
+from moregpu.ids import beginning_of, job_id, normalise
 from moregpu.jobs import JOB_ENDED, Blob, JobState, Tensor
 from moregpu.wire.api import MAX_INLINE_POST_BYTES
 from moregpu.wire.messages import MAX_INLINE_BYTES
@@ -174,8 +174,8 @@ class Intake:
     async def _by_prefix(self, who: Principal, prefix: str) -> JobRow:
         name = normalise(prefix)
         whose = who.id if who.role == "submitter" else None  # a beginning that is unique among one's own is enough
-        beginning = name.removeprefix("j-")  # of nothing, which every id begins with, none is meant
-        found = await self._store.find_jobs(f"j-{beginning}", whose) if beginning else []
+        beginning = beginning_of(name, "j-")
+        found = await self._store.find_jobs(beginning, whose) if beginning else []
         rows = [row for id_ in found if (row := await self._store.job(id_)) is not None and _may_see(who, row)]
         if not rows:
             raise NotFound(f"there is no job {prefix!r}", "`moregpu jobs` lists yours")

@@ -17,6 +17,7 @@ import msgspec
 from moregpu.blobs.local import BlobFiles
 from moregpu.coordinator import together
 from moregpu.coordinator.assigning import assignment_of
+from moregpu.coordinator.blame import blames_task, fault_of, wrong_result
 from moregpu.coordinator.cases import Case, InputLost, Ruling, Sound, Wrong, claims, refuse_unplanned
 from moregpu.coordinator.decisions import Returned
 from moregpu.coordinator.limits import OFFLOAD_BYTES, OFFLOAD_FLOPS
@@ -275,7 +276,7 @@ class Judge:
         level = level_for(case.job.spec.check, worker)
         evidence = kind.check(case.task.spec, arrays, made, level, self._entropy)
         if isinstance(evidence, Rejected):
-            raise _wrong_result(worker, case, evidence.reason, ran.device)
+            raise wrong_result(worker, case, evidence.reason, ran.device)
         voters = self._voters(worker, case, arrays, made) if case.job.spec.check == "agree" else None
         if voters and evidence.kind not in OUR_OWN:
             evidence = Evidence(kind="agreed", workers=(*voters, worker.id))
@@ -372,23 +373,12 @@ class Judge:
         if isinstance(finding, InputLost):
             error = TaskError(code="input-lost", message=str(finding), fault="task")
             return Failed(ref=case.ref, error=error, seconds=case.seconds, final=True)
-        claimed = case.entry.error
-        # "The task's fault" is a claim that no worker may make alone: one lying worker would end every job it touches.
-        # Where a submitter's own code runs (an environment that nobody can build) two owners' workers who say the same
-        # are believed; the first one's word counts as a failed attempt, but not against that worker.
-        blames = claimed is not None and claimed.fault == "task" and case.job.plan.needs.own_code
-        if claimed is None:
-            fault = "task" if finding.doubtful else "engine"
-        elif claimed.fault == "task":  # of a registered kernel, that its WGSL does not compile: a CPU needs none of it
-            fault = "task" if blames or _ran_registered(worker, case, "") else "engine"
-        else:
-            fault = claimed.fault
         return Failed(
             ref=case.ref,
-            error=TaskError(code=finding.code, message=finding.message, fault=fault),
+            error=TaskError(code=finding.code, message=finding.message, fault=fault_of(worker, case, finding)),
             proven_wrong=finding.proven,
             seconds=case.seconds,
-            final=(blames and case.is_blamed) or self._hopeless(case.job, case.task, worker.id),
+            final=(blames_task(case) and case.is_blamed) or self._hopeless(case.job, case.task, worker.id),
         )
 
     def _ruling(self, case: Case, outcome: Accepted | Voted | Failed, done: Completed, sound: Sound | None) -> Ruling:
@@ -435,31 +425,6 @@ def level_for(wanted: Check, worker: WorkerRow) -> Check:
     if is_on_probation(worker.trust):
         return "full"
     return "none" if wanted == "agree" else wanted
-
-
-def _wrong_result(worker: WorkerRow, case: Case, reason: str, device: str) -> Wrong:
-    """Outputs that are not what they should be: proof against a worker, unless a registered kernel may be why.
-
-    Then they are refused as ever, and count as a failed attempt of the task: it goes to others, and ends the job when
-    all have failed it or its retries are over. Two wrong kernels' results would have put every GPU in quarantine.
-    """
-    program = _ran_registered(worker, case, device)
-    if not program:
-        return Wrong("wrong-result", reason, proven=True)
-    name = next((each.name for each in worker.devices if each.id == device), "its device")
-    return Wrong("wrong-result", f"{reason}: the kernel {program} and its reference differ on {name}", doubtful=True)
-
-
-def _ran_registered(worker: WorkerRow, case: Case, device: str) -> str:
-    """The registered program that a GPU of the worker may have run for a task; empty where there is none.
-
-    `device` is the one that it says it ran on, empty where it does not: a CPU never runs such a program, but computes
-    its reference, as the judge does.
-    """
-    kinds = {each.id: each.kind for each in worker.devices}
-    if "gpu" not in kinds.values() or kinds.get(device) == "cpu":
-        return ""
-    return workload(case.assignment.kind).registered(case.job.spec)
 
 
 def _was_leased(task: TaskRow, worker: str, ref: LeaseRef) -> bool:

@@ -15,7 +15,7 @@ from moregpu.coordinator.store.protocol import Store, WorkerRow
 from moregpu.coordinator.trust import pardoned
 from moregpu.coordinator.views import Views
 from moregpu.errors import Conflict, Forbidden, NotFound
-from moregpu.ids import normalise
+from moregpu.ids import beginning_of, normalise
 from moregpu.wire.api import WorkerChange, WorkerView
 from moregpu.wire.messages import Limits, Reject
 from moregpu.wire.schedule import parse_schedule
@@ -89,10 +89,10 @@ class Roster:
         if row is not None:
             return row
         wanted = normalise(id_or_prefix)
-        beginning = wanted.removeprefix("w-")  # of nothing, which every id begins with, nobody is meant
+        beginning = beginning_of(wanted, "w-")
         rows = await self._store.workers()
         found = [each for each in rows if each.name == id_or_prefix] or [
-            each for each in rows if beginning and each.id.startswith(f"w-{beginning}")
+            each for each in rows if beginning and each.id.startswith(beginning)
         ]
         if not found:
             raise NotFound(f"there is no worker {id_or_prefix!r}", "`moregpu workers` lists them")

@@ -115,7 +115,7 @@ def parse_client_line(text: str) -> ClientLine:
 
 
 def pasted(text: str) -> str:
-    """A line or token without what copying adds: white space, what cannot be seen, and quotes around it.
+    """A line without what copying adds: white space, what cannot be seen, and quotes around it.
 
     Mail and chats put them there, and so do files of variables, whose readers differ in whether they take them off.
     """

@@ -36,16 +36,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", help="only graphics adapters whose key begins so")
     parser.add_argument("--until-closed", action="store_true", help="leave when standard input closes")
     given = vars(parser.parse_args(arguments))
-    stop = threading.Event() if given.pop("until_closed", False) else None
+    until_closed = given.pop("until_closed", False)
+    stop = typed = None
     try:
         config = WorkerConfig.checked(**{**kept_settings(), **given})
         folder = worker_folder(config.state)
-        typed = None if stop is None else io.StringIO(sys.stdin.readline())
-        if stop is not None:
+        if until_closed:
+            stop, typed = threading.Event(), io.StringIO(sys.stdin.readline())
+            threading.Thread(target=_wait_for_the_end, args=(stop,), name="standard input", daemon=True).start()
             wait_until_left(folder, STOP_S + 1.0)  # the one before may be leaving, its starter having been killed
         invite = None if has_joined(folder) else find_invite(typed=typed)
-        if stop is not None:
-            threading.Thread(target=_wait_for_the_end, args=(stop,), name="standard input", daemon=True).start()
         return run_worker(config, invite, stop=stop)
     except MoreGPUError as error:
         sys.stderr.write(f"moregpu: {clean(str(error), 1000)}\n")

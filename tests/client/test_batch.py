@@ -54,7 +54,9 @@ class Pool:
 def batch_of(pool: Pool, count: int, **options: Any) -> Batch:
     program = Program(content=b"p", digest="d", name="f", function=lambda x: ("here", x))
     chosen = Chosen(**options)
-    return Batch(pool, [Call(program, chosen, encode(((n,), {})), {}, {}, ((n,), {})) for n in range(count)])
+    return Batch(
+        pool, [Call(program, chosen, encode(((n,), {})), {}, {}, (program.function, (n,), {})) for n in range(count)]
+    )
 
 
 def values(*given: Any) -> bytes:

@@ -245,6 +245,14 @@ def test_a_call_that_runs_here_gets_what_was_scattered_itself() -> None:
     assert given == {"a": table}, "the caller's own stays as it was"
 
 
+def test_a_call_that_runs_here_takes_its_arguments_as_they_are_and_opens_no_pickle() -> None:
+    pool = Storing()
+    future: Any = pool.calls(local="ok", allow_pickle=True).submit(lambda found: found.pattern, re.compile("a+"))
+    pool.connection.hear(Unreachable("nobody is there", ""))
+    assert future.result(0) == "a+"
+    assert future.ran_here
+
+
 def test_one_argument_that_goes_by_pickle_changes_nothing_for_those_beside_it(pool: Pool) -> None:
     futures = pool.calls(allow_pickle=True).submit_all(type, [(re.compile("a"),), (5,), (re.compile("b"),), ("x",)])
     programs = [cloudpickle.loads(spec.inputs["program"].data)[0] for spec in pool.connection.submitted]

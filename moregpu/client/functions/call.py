@@ -49,7 +49,7 @@ class Call:
         arguments: Buffers,
         shared: dict[str, Tensor],
         types: dict[str, type],
-        values: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+        values: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]] | None = None,
     ):
         self.future = CallFuture()
         self.program = program
@@ -91,7 +91,7 @@ class Call:
         """Call it on this machine; the future says so in `ran_here`. `fetch` gets what was scattered."""
         if self.values is None or not self._begins_to_end():
             return
-        args, kwargs = self.values
+        function, args, kwargs = self.values
         self.future.ran_here = True
         try:
             if self.shared:
@@ -101,7 +101,7 @@ class Call:
                     for name, tensor in self.shared.items()
                 }
                 args, kwargs = opened_in(decode(joined(self.arguments), types=self.types), values)
-            self.future.set_result(self.program.function(*args, **kwargs))
+            self.future.set_result(function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001  (whatever it raises is its result)
             self.future.set_exception(error)
 

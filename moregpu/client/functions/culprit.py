@@ -9,7 +9,7 @@ from typing import Any
 
 MOST_STEPS = 8
 MOST_TRIED = 2000
-"""Of the things that are looked at: who waits for an error does not wait long."""
+"""Things that are looked at. Each is pickled for it, so what a large one takes is taken again at each step."""
 
 
 def place_of(value: Any, travels: Callable[[Any], bool], names_of: Callable[[Any], Iterator[str]]) -> str:

@@ -90,7 +90,7 @@ class Calls(Executor):
     ) -> Call:
         types: dict[str, type] = {}
         function = _plain(fn)
-        values = (args, kwargs) if self.options.local == "ok" else None
+        values = (function, args, kwargs) if self.options.local == "ok" else None
         shared, shared_types = self._caller().scattered.named_in((args, kwargs))
         try:
             arguments = _encoded(args, kwargs, types)

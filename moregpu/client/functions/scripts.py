@@ -89,7 +89,7 @@ def _fits(minor: int, how: str, named: int, patch: str | None) -> bool:
         case ">":
             return minor >= named if is_part else minor > named
         case "<":  # below 3.12.0 there is no 3.12, below 3.12.1 there is one
-            return minor <= named if is_part and patch.strip(".0") else minor < named
+            return minor <= named if is_part and patch.strip("0") else minor < named
         case _:
             return minor <= named
 

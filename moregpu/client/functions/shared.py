@@ -75,11 +75,9 @@ class Scattered:
         return found, types
 
     def _look(self, value: Any, found: dict[str, Tensor], seen: set[int], is_in_place: bool = True) -> None:
-        if isinstance(value, Shared):
-            pass
-        elif id(value) in seen:  # what goes by pickle may lead back to itself
-            return
-        else:
+        if not isinstance(value, Shared):
+            if id(value) in seen:  # what goes by pickle may lead back to itself
+                return
             seen.add(id(value))
         match value:
             case Shared(digest=digest):
